@@ -1,0 +1,61 @@
+# Everything runs in .venv, which the first target that needs it creates. pip's own settings
+# (PIP_* variables, pip.conf) are honoured. Start over with: rm -rf .venv
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# Installed first and by its exact version: from a looser requirement pip may choose a build
+# with gigabytes of CUDA libraries.
+TORCH := $(shell grep '^torch==' constraints.txt)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench docs clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    show AutoLRS choosing learning rates on a small task"
+	@echo "make test    lint, types and tests"
+	@echo "make lint    lint and types only"
+	@echo "make bench   measure the overhead per training step"
+	@echo "make docs    run the examples in the documentation"
+	@echo "make clean   remove caches and build products (keeps .venv and runs)"
+
+demo: $(VENV)/.demo-stamp
+	@$(BIN)/autolrs demo
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.test-stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy src/autolrs
+
+bench: $(VENV)/.demo-stamp
+	@$(BIN)/autolrs bench overhead
+
+docs: $(VENV)/.test-stamp
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/docs
+
+clean:
+	rm -rf build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# venv installs pip last, so its presence means that the environment is complete.
+$(BIN)/pip:
+	@echo "creating $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo-stamp: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "setting up $(VENV) (first time: about two minutes)"
+	@echo "  $(TORCH)"
+	@$(INSTALL) $(TORCH)
+	@echo "  autolrs[torch,cli,report], scikit-learn"
+	@$(INSTALL) -e '.[torch,cli,report]' scikit-learn
+	@touch $@
+
+$(VENV)/.test-stamp: $(VENV)/.demo-stamp
+	@echo "  autolrs[dev]: test and lint tools"
+	@$(INSTALL) -e '.[dev]'
+	@touch $@

@@ -1,0 +1,198 @@
+"""The engine: a run's state is the fold of its events, and a strategy decides from that state alone.
+
+`evolve(state, event) -> state` and `decide(state, strategy) -> Command` are pure; `run/session.py` carries the commands out. Nothing here knows the
+paper: Algorithm 1 is `strategies/paper.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, Protocol
+
+from autolrs.core.schedule import Schedule
+from autolrs.core.settings import Settings
+from autolrs.core.types import (
+    Aborted,
+    Asked,
+    Command,
+    Commit,
+    Committed,
+    Event,
+    Finish,
+    Finished,
+    Forecast,
+    Noted,
+    Probe,
+    Probed,
+    Profile,
+    Ranged,
+    Resumed,
+    Started,
+    decode,
+    encode,
+    profile_steps,
+)
+
+
+@dataclass(frozen=True)
+class State:
+    """All that decisions rest on."""
+
+    settings: Settings
+    validation: bool = False  # whether the user gave an `evaluate`
+    interval: tuple[float, float] | None = None
+    stage: int = 0  # searched stages committed so far
+    probes: tuple[Probed | Aborted, ...] = ()  # answers of this stage, in order of arrival
+    outstanding: tuple[Probe, ...] = ()  # asked and not answered
+    committing: Commit | None = None  # asked and not done
+    segments: Profile = ()  # the schedule so far
+    previous_lr: float | None = None  # LR at the end of the last searched stage
+    committed_steps: int = 0
+    raw_steps: int = 0  # committed, probed and aborted
+    evaluations: int = 0
+    finished: str | None = None
+    events: int = 0  # folded so far; a point to resume from is such a number
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule committed so far."""
+        return Schedule(self.segments)
+
+    @property
+    def steps_left(self) -> int | None:
+        """Committed steps still to go; None without `total_steps`."""
+        total = self.settings.total_steps
+        return None if total is None else total - self.committed_steps
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        values = {name: encode(value) for name, value in self.__dict__.items()}
+        return {**values, "settings": encode(self.settings.to_dict())}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> State:
+        """The inverse of `to_json`."""
+        decoded = decode(values)
+        return cls(**{**decoded, "settings": Settings.from_dict(decoded["settings"])})
+
+
+class Strategy(Protocol):
+    """What decides. Implementations are stateless: every answer is a function of the state."""
+
+    name: str
+
+    def decide(self, state: State) -> Command:
+        """What to do next."""
+
+    def judge(self, state: State, probe: Probe, losses: list[float]) -> Forecast:
+        """What a finished probe's losses promise."""
+
+    def retained(self, state: State) -> frozenset[int]:
+        """Indices of this stage's answered probes whose end states may still be needed."""
+
+
+def start(settings: Settings, *, validation: bool = False, versions: dict[str, str] | None = None) -> Started:
+    """The first event of a run."""
+    return Started({**settings.to_dict(), "validation": validation}, versions or {})
+
+
+def decide(state: State, strategy: Strategy) -> Command:
+    """The next command. What was asked and never answered is asked again before anything new is decided."""
+    if state.finished is not None:
+        return Finish(state.finished)
+    if state.committing is not None:
+        return state.committing
+    if state.steps_left is not None and state.steps_left <= 0:
+        return Finish("total_steps reached")
+    return strategy.decide(state)
+
+
+def evolve(state: State | None, event: Event) -> State:
+    """The state after `event`. An event that does not fit the state is a ValueError: a journal that holds one is damaged."""
+    if isinstance(event, Started):
+        if state is not None:
+            raise ValueError("a run can only start once")
+        return _begin(event)
+    if state is None:
+        raise ValueError(f"a run must begin with Started, got {type(event).__name__}")
+    if isinstance(event, Resumed):
+        raise ValueError("Resumed cannot be folded: use `history` to drop what it undoes")
+    return replace(_apply(state, event), events=state.events + 1)
+
+
+def history(events: Iterable[Event]) -> list[Event]:
+    """The events that count: each Resumed undoes what came after the point it resumed from."""
+    kept: list[Event] = []
+    for event in events:
+        if isinstance(event, Resumed):
+            if not 0 < event.at <= len(kept):
+                raise ValueError(f"Resumed points at event {event.at} of {len(kept)}")
+            del kept[event.at :]
+        else:
+            kept.append(event)
+    return kept
+
+
+def fold(events: Iterable[Event]) -> State:
+    """The state after all of `events`."""
+    state: State | None = reduce(evolve, history(events), None)
+    if state is None:
+        raise ValueError("no events: nothing was started")
+    return state
+
+
+def _begin(event: Started) -> State:
+    values = dict(event.settings)
+    validation = bool(values.pop("validation", False))
+    settings = Settings.from_dict(values)
+    interval = None if settings.lr == "auto" else settings.lr
+    return State(settings, validation=validation, interval=interval, events=1)
+
+
+def _apply(state: State, event: Event) -> State:
+    if isinstance(event, Asked):
+        if isinstance(event.command, Commit):
+            return replace(state, committing=event.command)
+        return replace(state, outstanding=(*state.outstanding, event.command))
+    if isinstance(event, Ranged):
+        return replace(state, interval=(event.lr_min, event.lr_max), probes=())
+    if isinstance(event, (Probed, Aborted)):
+        return _answered(state, event)
+    if isinstance(event, Committed):
+        return _committed(state, event)
+    if isinstance(event, Finished):
+        return replace(state, finished=event.reason)
+    if isinstance(event, Noted):
+        return state
+    raise ValueError(f"unknown event {event!r}")
+
+
+def _answered(state: State, event: Probed | Aborted) -> State:
+    left = tuple(probe for probe in state.outstanding if (probe.stage, probe.index) != (event.stage, event.index))
+    if len(left) == len(state.outstanding):
+        raise ValueError(f"probe {event.index} of stage {event.stage} was answered but is not outstanding")
+    return replace(
+        state,
+        outstanding=left,
+        probes=(*state.probes, event),
+        raw_steps=state.raw_steps + event.steps,
+        evaluations=state.evaluations + event.evaluations,
+    )
+
+
+def _committed(state: State, event: Committed) -> State:
+    if state.committing is None:
+        raise ValueError(f"stage {event.stage} was committed but no commit was asked for")
+    searched = event.stage >= 0
+    return replace(
+        state,
+        committing=None,
+        probes=(),
+        stage=event.stage + 1,
+        segments=state.segments + event.profile,
+        previous_lr=event.profile[-1].lr_end if searched else state.previous_lr,
+        committed_steps=state.committed_steps + profile_steps(event.profile),
+        raw_steps=state.raw_steps + event.steps,
+    )

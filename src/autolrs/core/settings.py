@@ -1,0 +1,223 @@
+"""Every knob of a run, validated once, with the paper's symbol and the reason for each default.
+
+Presets are named sets of switches; `strict` is Algorithm 1 as printed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+MIN_PROBE_STEPS = 4  # below this neither a quadratic spline nor three parameters can be fitted
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "strict": {},
+    "practical": {
+        "replay": True,
+        "keep_winner": True,
+        "abort_diverged": True,
+        "bounded_forecast": True,
+        "max_lr_move": 4.0,
+        "final_anneal": 0.5,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a run; symbols in brackets are the paper's.
+
+    Where the paper is silent the default is our choice, and the comment says why.
+
+    >>> Settings(lr=(1e-3, 1.0), total_steps=20_000).probe_steps(8000)
+    800
+    """
+
+    total_steps: int | None = None  # committed optimizer steps [T]; None: until the user stops
+    lr: tuple[float, float] | Literal["auto"] = "auto"  # search interval [eta_min, eta_max]
+    strategy: str = "paper"
+    preset: str = "strict"
+    seed: int = 0  # used by random search and by first_lr="random"; nothing else draws
+
+    # Curriculum (Section 4.4)
+    stage_steps: int = 1000  # [tau] of the first stage
+    max_stage_steps: int = 8000  # [tau_max]
+    probe_fraction: float = 0.1  # [tau'] / [tau]
+    n_probes: int = 10  # [k]
+    eval_every: int = 50  # steps between validation losses once tau reaches tau_max
+    warmup_steps: int = 0  # linear warm-up, outside the search, counted in total_steps
+    warmup_lr: float | None = None  # where warm-up ends; None: the interval's geometric middle (paper: the user's)
+
+    # Bayesian optimisation (Section 4.1, Appendix A.1)
+    kappa: float = 1000.0  # exploration weight of the lower confidence bound
+    length_scale: float = 1.0  # [l], in natural-log LR
+    noise: float = 1e-4  # [sigma^2]; paper silent: a forecast is good to about .01
+    search: Literal["lcb", "random", "grid"] = "lcb"  # the last two are the paper's ablations
+    first_lr: Literal["middle", "random"] | float = "middle"  # LCB is flat before data; the middle wastes least
+    winner: Literal["posterior", "raw"] = "posterior"  # raw: lowest forecast instead of lowest posterior mean
+    parallel: int = 1  # probes that may be outstanding at once
+
+    # Forecast (Section 4.2, Appendix A.2, A.3)
+    forecast: Literal["exponential", "last"] = "exponential"  # "last" is the paper's ablation
+    rounds: int = 10  # spline smoothing rounds
+    outlier_fraction: float = 0.03  # farthest share dropped a round, first half only
+    spline_pieces: int = 8  # paper silent: 8 quadratic pieces follow an exponential and pass over batch noise
+
+    # Switches, off in the strict preset
+    replay: bool = False  # all probes of a stage see the same batches
+    keep_winner: bool = False  # go on from the winner's own end state; exact under replay, so it needs replay
+    abort_diverged: bool = False  # stop a probe once its loss is not finite or far above where it began
+    bounded_forecast: bool = False  # never below 0 (for losses that are not) nor below a damped extrapolation
+    max_lr_move: float | None = None  # a stage's LR lies within this factor of the previous stage's
+    final_anneal: float = 0.0  # last share of total_steps decays linearly to 0
+
+    # Range test for lr="auto"
+    range_steps: int = 100
+    range_lr: tuple[float, float] = (1e-7, 10.0)
+    base_lr: float | None = (
+        None  # the optimizer's own LR when the run began; the range test falls back to its neighbourhood
+    )
+
+    replay_bytes: int = 1 << 30  # batches cached for replay; past it the stream goes on and the journal says so
+
+    def __post_init__(self) -> None:
+        if self.lr != "auto":
+            object.__setattr__(self, "lr", check_interval("lr", self.lr))
+        object.__setattr__(self, "range_lr", check_interval("range_lr", self.range_lr))
+        self._check_counts()
+        self._check_numbers()
+        self._check_choices()
+
+    def _check_counts(self) -> None:
+        for name in (
+            "stage_steps",
+            "max_stage_steps",
+            "n_probes",
+            "eval_every",
+            "parallel",
+            "range_steps",
+            "spline_pieces",
+        ):
+            _check_int(name, getattr(self, name), 1)
+        for name in ("warmup_steps", "rounds", "seed", "replay_bytes"):
+            _check_int(name, getattr(self, name), 0)
+        if self.max_stage_steps < self.stage_steps:
+            raise ValueError(
+                f"`max_stage_steps` must be at least `stage_steps` ({self.stage_steps}), got {self.max_stage_steps}"
+            )
+        if self.total_steps is not None:
+            _check_int("total_steps", self.total_steps, 1)
+            if self.warmup_steps >= self.total_steps:
+                raise ValueError(
+                    f"`warmup_steps` must be below `total_steps` ({self.total_steps}), got {self.warmup_steps}"
+                )
+        elif self.final_anneal:
+            raise ValueError(
+                f"`final_anneal` needs `total_steps`, got final_anneal={self.final_anneal} and total_steps=None"
+            )
+
+    def _check_numbers(self) -> None:
+        _check_float("probe_fraction", self.probe_fraction, 0, 1)
+        for name in ("kappa", "noise"):
+            _check_float(name, getattr(self, name), 0, math.inf, low_open=False)
+        _check_float("length_scale", self.length_scale, 0, math.inf)
+        _check_float("outlier_fraction", self.outlier_fraction, 0, 0.5, low_open=False)
+        _check_float("final_anneal", self.final_anneal, 0, 1, low_open=False)
+        if self.max_lr_move is not None:
+            _check_float("max_lr_move", self.max_lr_move, 1, math.inf)
+        if self.warmup_lr is not None:
+            _check_float("warmup_lr", self.warmup_lr, 0, math.inf)
+        if not isinstance(self.first_lr, str):
+            _check_float("first_lr", self.first_lr, 0, math.inf)
+        first = self.stage_steps if self.total_steps is None else min(self.stage_steps, self.searched_steps)
+        if self.probe_steps(first) < MIN_PROBE_STEPS:
+            raise ValueError(
+                f"a probe must have at least {MIN_PROBE_STEPS} steps, got {self.probe_steps(first)} = probe_fraction "
+                f"{self.probe_fraction} x a first stage of {first} steps; raise `probe_fraction`, `stage_steps` or `total_steps`"
+            )
+
+    def _check_choices(self) -> None:
+        _check_choice("search", self.search, ("lcb", "random", "grid"))
+        _check_choice("winner", self.winner, ("posterior", "raw"))
+        _check_choice("forecast", self.forecast, ("exponential", "last"))
+        _check_choice("preset", self.preset, tuple(PRESETS))
+        if isinstance(self.first_lr, str):
+            _check_choice("first_lr", self.first_lr, ("middle", "random"))
+        if self.keep_winner and not self.replay:
+            raise ValueError(
+                "`keep_winner` needs `replay=True`: the kept probe must have seen the batches the stage begins with"
+            )
+
+    @property
+    def searched_steps(self) -> int:
+        """Committed steps that stages fill: all but warm-up and the final anneal. Needs `total_steps`."""
+        assert self.total_steps is not None
+        return self.total_steps - self.warmup_steps - round(self.final_anneal * self.total_steps)
+
+    def probe_steps(self, stage_steps: int) -> int:
+        """Steps of one probe [tau'] in a stage of `stage_steps` [tau]."""
+        return round(self.probe_fraction * stage_steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for the journal."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Settings:
+        """The inverse of `to_dict`."""
+        return cls(**values)
+
+    @classmethod
+    def make(cls, preset: str = "strict", **values: Any) -> Settings:
+        """Settings of a preset with `values` on top; an unknown name is an error that names the nearest one.
+
+        >>> Settings.make("practical", total_steps=8000).max_lr_move
+        4.0
+        """
+        _check_choice("preset", preset, tuple(PRESETS))
+        known = [field.name for field in fields(cls)]
+        for name in values:
+            if name not in known:
+                from difflib import get_close_matches
+
+                near = get_close_matches(name, known, n=1)
+                hint = f"; did you mean `{near[0]}`?" if near else ""
+                raise TypeError(f"unknown setting `{name}`{hint}")
+        defaults = dict(PRESETS[preset])
+        if values.get("total_steps") is None:
+            defaults.pop("final_anneal", None)
+        return cls(**{**defaults, **values, "preset": preset})
+
+    def with_(self, **values: Any) -> Settings:
+        """A copy with some values replaced."""
+        return replace(self, **values)
+
+
+def check_interval(name: str, value: Any) -> tuple[float, float]:
+    """`value` as a pair of floats with 0 < min < max, or a ValueError that says what it was."""
+    rule = f"`{name}` must be 0 < min < max, both finite"
+    try:
+        low, high = (float(v) for v in value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{rule}, got {value!r}") from None
+    if not (0 < low < high < math.inf):
+        raise ValueError(f"{rule}, got ({low}, {high})")
+    return low, high
+
+
+def _check_int(name: str, value: Any, low: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ValueError(f"`{name}` must be a whole number of at least {low}, got {value!r}")
+
+
+def _check_float(name: str, value: Any, low: float, high: float, low_open: bool = True) -> None:
+    ok = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value < high
+    if not (ok and (value > low or (value == low and not low_open))):
+        sign = "<" if low_open else "<="
+        raise ValueError(f"`{name}` must be {low} {sign} {name} < {high}, got {value!r}")
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(choices)}; got {value!r}")

@@ -1,0 +1,255 @@
+"""Segments, commands, events and forecasts: the vocabulary that every layer speaks.
+
+All are frozen dataclasses which `encode` turns into plain JSON values and `decode` turns back. Nothing here decides or acts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Union
+
+Metric = Literal["train", "validation"]
+Status = Literal["ok", "flat", "rising", "diverged", "too_short"]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """`steps` optimizer steps during which the LR moves linearly; constant when both ends are equal.
+
+    Step `i` (from 0) runs at `lr_start + (lr_end - lr_start) * i / steps`: the next segment begins at `lr_end`, so that
+    contiguous segments join without repeating a value and a decay to 0 never wastes a step at LR 0.
+
+    >>> Segment(4, 0.0, 1.0).lr_at(2)
+    0.5
+    """
+
+    steps: int
+    lr_start: float
+    lr_end: float
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"`steps` of a segment must be at least 1, got {self.steps}")
+        for name in ("lr_start", "lr_end"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"`{name}` must be finite and not negative, got {value}")
+
+    def lr_at(self, step: int) -> float:
+        """LR of the segment's step `step`, counted from 0."""
+        if self.lr_start == self.lr_end:
+            return self.lr_start
+        return self.lr_start + (self.lr_end - self.lr_start) * (step / self.steps)
+
+
+Profile = tuple[Segment, ...]
+
+
+def profile_steps(profile: Profile) -> int:
+    """Number of optimizer steps of a profile."""
+    return sum(segment.steps for segment in profile)
+
+
+def peak_lr(profile: Profile) -> float:
+    """Highest LR a profile reaches: the LR that a probe stands for."""
+    return max(max(segment.lr_start, segment.lr_end) for segment in profile)
+
+
+def constant(steps: int, lr: float) -> Profile:
+    """The profile of a paper probe or stage: one LR throughout."""
+    return (Segment(steps, lr, lr),)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a probe promises: the loss `value` after the horizon under `amplitude * exp(rate * t) + asymptote`.
+
+    `status` says how far to trust it: `ok`; `flat` (no change to fit); `rising`; `too_short` (fewer than 4 losses: the last one
+    stands); `diverged` (a loss was not finite: `value` is infinite and the LR must never win).
+    """
+
+    value: float
+    amplitude: float
+    rate: float
+    asymptote: float
+    status: Status
+
+
+# Commands: what the engine asks of the session, one per stretch of steps, never per step.
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Train along `profile` from the stage's snapshot (or the kept end state of probe `start_from`), then report the losses.
+
+    With metric `validation` the loss is evaluated every `eval_every` steps. With `check_every` > 0 the losses are read that
+    often and the probe is aborted once they diverge.
+    """
+
+    stage: int
+    index: int
+    profile: Profile
+    metric: Metric = "train"
+    eval_every: int = 0
+    check_every: int = 0
+    start_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Train along `profile` for good. With `start_from` the first steps were already taken by that probe, whose end state was kept."""
+
+    stage: int
+    profile: Profile
+    start_from: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to ask until an outstanding probe is answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The run is over."""
+
+    reason: str
+
+
+Command = Union[Probe, Commit, Wait, Finish]
+
+
+# Events: what happened. A run's state is the fold of its events; numbers that decisions rest on are in them.
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run began; `settings` as a plain dictionary, `versions` of what it ran on."""
+
+    settings: dict[str, Any]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The engine decided; recorded before it is carried out, so that a resumed run repeats the decision instead of remaking it."""
+
+    command: Probe | Commit
+
+
+@dataclass(frozen=True, slots=True)
+class Ranged:
+    """The LR range test chose the search interval."""
+
+    lr_min: float
+    lr_max: float
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """A probe ran to its end. `losses` may be thinned for the record; `forecast` was made from all of them."""
+
+    stage: int
+    index: int
+    lr: float
+    steps: int
+    losses: tuple[float, ...]
+    forecast: Forecast
+    evaluations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """A probe was stopped early."""
+
+    stage: int
+    index: int
+    lr: float
+    steps: int
+    losses: tuple[float, ...]
+    reason: str
+    evaluations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A stretch was trained for good. `steps` were run now: fewer than the profile's when a probe's state was continued."""
+
+    stage: int
+    profile: Profile
+    steps: int
+    losses: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Something a reader of the journal should know; no decision rests on it."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The run went on from an earlier point: only the first `at` events before this one still count."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The run reached its end."""
+
+    reason: str
+
+
+Event = Union[Started, Asked, Ranged, Probed, Aborted, Committed, Noted, Resumed, Finished]
+
+_KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(Segment, Forecast, Probe, Commit, Wait, Finish),
+        *(Started, Asked, Ranged, Probed, Aborted, Committed, Noted, Resumed, Finished),
+    )
+}
+
+
+def encode(value: Any) -> Any:
+    """Plain JSON values for any of the types above; non-finite floats become tagged strings, since JSON has none.
+
+    >>> encode(Segment(10, 0.1, 0.1))
+    {'kind': 'Segment', 'steps': 10, 'lr_start': 0.1, 'lr_end': 0.1}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"kind": "float", "value": repr(value)}
+    if isinstance(value, (list, tuple)):
+        return [encode(item) for item in value]
+    if isinstance(value, dict):
+        return {key: encode(item) for key, item in value.items()}
+    if type(value).__name__ in _KINDS:
+        body = {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+        return {"kind": type(value).__name__, **body}
+    return value
+
+
+def decode(value: Any) -> Any:
+    """The inverse of `encode`; lists come back as tuples.
+
+    >>> decode(encode(Finish("done")))
+    Finish(reason='done')
+    """
+    if isinstance(value, list):
+        return tuple(decode(item) for item in value)
+    if isinstance(value, dict):
+        body = {key: decode(item) for key, item in value.items() if key != "kind"}
+        kind = value.get("kind")
+        if kind is None:
+            return body
+        if kind == "float":
+            return float(body["value"])
+        if kind not in _KINDS:
+            raise ValueError(f"unknown kind {kind!r}")
+        return _KINDS[kind](**body)
+    return value

@@ -1,0 +1,1 @@
+"""Effects: carrying commands out on a host, snapshots, replayed batches, the journal."""

@@ -1,0 +1,46 @@
+"""What the session asks of a framework. An adapter is one implementation of `Host`; `autolrs.testing.host_conformance` checks it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+Token = int
+
+
+class Host(Protocol):
+    """A training whose state can be saved, put back, and given an LR."""
+
+    def snapshot(self) -> Token:
+        """Save all that a step changes (weights, optimizer, buffers, random state); returns a token for `restore`."""
+
+    def restore(self, token: Token) -> None:
+        """Put the saved state back, LR included: whoever wants another LR sets it afterwards. A token can be restored many times."""
+
+    def release(self, token: Token) -> None:
+        """The token will not be restored again; its memory may be reused."""
+
+    def set_lr(self, lr: float) -> None:
+        """Set the LR of the next step."""
+
+    def evaluate(self) -> float:
+        """Validation loss at the present weights, leaving the training state as it is."""
+
+
+class TrainingHost(Host, Protocol):
+    """A host that also owns the training step, so that a plain loop can drive it."""
+
+    def step(self) -> float:
+        """One optimizer step on the next batch; returns its training loss."""
+
+
+class Stream(Protocol):
+    """A source of batches that can go back to a marked position."""
+
+    def mark(self) -> None:
+        """Remember the present position and forget the former mark."""
+
+    def position(self) -> int:
+        """Batches given out since the mark."""
+
+    def rewind(self, position: int = 0) -> None:
+        """Go back to the mark, or to a position after it that was reached before."""

@@ -1,0 +1,370 @@
+"""The one place where commands become effects: snapshot, restore, set the LR, count steps, collect losses, tell the engine.
+
+Data flows one way: host -> losses -> forecast -> posterior -> command -> host. The session acts at boundaries only (the end of a segment, a validation
+loss, a check); a step in between appends one loss and counts down. Invariant: setting the LR is the last action before a step,
+because a restore brings the old LR back.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+from autolrs.core import engine
+from autolrs.core.engine import State, Strategy
+from autolrs.core.interval import conclude
+from autolrs.core.settings import Settings
+from autolrs.core.thinning import thin
+from autolrs.core.types import (
+    Aborted,
+    Asked,
+    Commit,
+    Committed,
+    Event,
+    Finish,
+    Finished,
+    Noted,
+    Probe,
+    Probed,
+    Profile,
+    Resumed,
+    Segment,
+    Wait,
+    decode,
+    encode,
+    peak_lr,
+    profile_steps,
+)
+from autolrs.run.host import Host, Stream, Token, TrainingHost
+from autolrs.run.journal import Journal
+
+_LONGEST = 1000  # steps between two readings of the losses, so that a long segment does not hoard device scalars
+
+Read = Callable[[Sequence[Any]], list[float]]
+
+
+class Session:
+    """Drives one host through one run. Call `begin` once, then `step(loss)` after every optimizer step until `done`."""
+
+    def __init__(
+        self,
+        host: Host,
+        settings: Settings,
+        strategy: Strategy,
+        *,
+        validation: bool = False,
+        stream: Stream | None = None,
+        journal: Journal | None = None,
+        read: Read | None = None,
+        versions: dict[str, str] | None = None,
+    ) -> None:
+        """`read` turns recorded losses into floats, leaving out those of skipped steps; by default each is a number already."""
+        self.host, self.strategy, self.stream, self.journal = host, strategy, stream, journal
+        self.listeners: list[Callable[[Event], None]] = []
+        self._read: Read = read or (lambda losses: [float(loss) for loss in losses])
+        self._started = engine.start(settings, validation=validation, versions=versions)
+        self.state: State = engine.evolve(None, self._started)
+        self.begun = False
+        self._base: Token | None = None  # the stage's snapshot
+        self._kept: dict[int, tuple[Token, int]] = {}  # end states of probes: token and stream position
+        self._command: Probe | Commit | None = None
+        self._done = 0  # steps of the command's profile that are behind us
+        self._skipped = 0  # of those, steps that a kept probe had taken
+        self._losses = array("d")
+        self._values: list[float] = []  # validation losses of the probe
+        self._pending: list[Any] = []  # losses since the last boundary, not yet read
+        self._left = 0  # steps to the next boundary
+        self._lr = 0.0  # of the next step
+        self._ramp: Segment | None = None  # the segment under way, if its LR moves
+        self._at = 0  # place of the next step in it
+
+    # What people ask
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is over."""
+        return self.state.finished is not None
+
+    @property
+    def exploring(self) -> bool:
+        """Whether the next step belongs to a probe and will be undone."""
+        return isinstance(self._command, Probe)
+
+    @property
+    def lr(self) -> float:
+        """LR of the next step."""
+        return self._lr
+
+    @property
+    def command(self) -> Probe | Commit | None:
+        """What is being carried out; None before the beginning and after the end."""
+        return self._command
+
+    @property
+    def command_steps(self) -> int:
+        """Steps of the current command's profile that are behind us."""
+        return self._done + len(self._pending)
+
+    @property
+    def committed_steps(self) -> int:
+        """Steps that update the model for good."""
+        return self.state.committed_steps + (0 if self.exploring else self.command_steps)
+
+    @property
+    def raw_steps(self) -> int:
+        """All steps: committed, probed and aborted."""
+        return self.state.raw_steps + self.command_steps - self._skipped
+
+    # The loop
+
+    def begin(self) -> None:
+        """Decide the first command and set its LR."""
+        if self.begun:
+            return
+        self.begun = True
+        self._publish(self._started)
+        self._next()
+
+    def step(self, loss: Any) -> None:
+        """Count one optimizer step that had this training loss. The hot path: everything else happens at boundaries."""
+        self._pending.append(loss)
+        self._left -= 1
+        if self._left <= 0:
+            self._boundary()
+        elif self._ramp is not None:
+            self._at += 1
+            self._lr = self._ramp.lr_at(self._at)
+            self.host.set_lr(self._lr)
+
+    def note(self, message: str) -> None:
+        """Put a remark into the journal."""
+        self._record(Noted(message))
+
+    def refresh(self) -> None:
+        """Take the stage's snapshot again: the host's state was changed from outside before the first step."""
+        if self._base is not None and self.command_steps == 0:
+            self.host.release(self._base)
+            self._base = self.host.snapshot()
+            if self.stream is not None:
+                self.stream.mark()
+            self.host.set_lr(self._lr)
+
+    def rollback(self) -> None:
+        """Undo the steps of the probe under way and begin it again; a commit is left alone."""
+        if isinstance(self._command, Probe):
+            self._perform(self._command)
+
+    # Lowering commands to effects
+
+    def _next(self) -> None:
+        """Decide and begin the next command. One that was asked before a kill and never answered is repeated, not remade."""
+        asked_before = self.state.outstanding[0] if self.state.outstanding else self.state.committing
+        command = asked_before or engine.decide(self.state, self.strategy)
+        if isinstance(command, Finish):
+            self._finish(command.reason)
+            return
+        assert not isinstance(command, Wait), "a single host has no outstanding probe to wait for"
+        if asked_before is None:
+            self._record(Asked(command))
+        if isinstance(command, Commit) and command.note:
+            self.note(command.note)
+        self._perform(command)
+
+    def _perform(self, command: Probe | Commit) -> None:
+        """Put the host where the command begins, then set its LR."""
+        self._command, self._done, self._skipped = command, 0, 0
+        self._losses, self._values, self._pending = array("d"), [], []
+        if isinstance(command, Commit):
+            self._place_commit(command)
+        elif self._base is None:
+            self._base = self.host.snapshot()
+            if self.stream is not None:
+                self.stream.mark()
+        else:
+            self._restore(*((self._base, 0) if command.start_from is None else self._kept[command.start_from]))
+        self._aim()
+
+    def _place_commit(self, command: Commit) -> None:
+        kept = None if command.start_from is None else self._kept.get(command.start_from)
+        if kept is not None:
+            self._restore(*kept)
+            answer = next(probe for probe in self.state.probes if probe.index == command.start_from)
+            self._done = self._skipped = answer.steps
+        elif self._base is not None:
+            self._restore(self._base, 0)
+        self._release(self._base, *(token for token, _ in self._kept.values()))
+        self._base, self._kept = None, {}
+
+    def _restore(self, token: Token, position: int) -> None:
+        # Rewinding may draw random numbers (a new iterator), so the random state is put back after it.
+        if self.stream is not None:
+            self.stream.rewind(position)
+        self.host.restore(token)
+
+    def _release(self, *tokens: Token | None) -> None:
+        for token in tokens:
+            if token is not None:
+                self.host.release(token)
+
+    def _aim(self) -> None:
+        """Find the next boundary and set the LR of the step after this moment; last action before a step."""
+        assert self._command is not None
+        segment, offset = locate(self._command.profile, self._done)
+        left = min(segment.steps - offset, _LONGEST)
+        if isinstance(self._command, Probe):
+            for every in (self._command.eval_every, self._command.check_every):
+                if every:
+                    left = min(left, every - self._done % every)
+        self._left = left
+        self._ramp = None if segment.lr_start == segment.lr_end else segment
+        self._at, self._lr = offset, segment.lr_at(offset)
+        self.host.set_lr(self._lr)
+
+    # Boundaries
+
+    def _boundary(self) -> None:
+        """Read the losses, evaluate or check where that is due, and go on to the next stretch or command."""
+        command = self._command
+        assert command is not None
+        losses = self._read(self._pending)
+        self._pending = []
+        self._done += len(losses)  # a step that mixed precision skipped has no loss here and is taken again
+        self._losses.extend(losses)
+        if isinstance(command, Probe) and losses:
+            if command.metric == "validation" and self._done % command.eval_every == 0:
+                self._values.append(self._evaluate(command))
+            if command.check_every and diverged(self._losses, len(losses)):
+                self._abort(command)
+                return
+        if self._done < profile_steps(command.profile):
+            self._aim()
+        elif isinstance(command, Probe):
+            self._answer(command)
+        else:
+            self._record(Committed(command.stage, command.profile, self._done - self._skipped, thin(self._losses)))
+            self._next()
+
+    def _evaluate(self, probe: Probe) -> float:
+        try:
+            return float(self.host.evaluate())
+        except Exception as error:
+            where = f"probe {probe.index} of stage {probe.stage}, after {self.state.committed_steps} committed steps"
+            self.rollback()
+            raise RuntimeError(
+                f"`evaluate` failed in {where}; the probe was undone and will be run again: {error!r}"
+            ) from error
+
+    def _answer(self, probe: Probe) -> None:
+        series = self._values if probe.metric == "validation" else list(self._losses)
+        forecast = self.strategy.judge(self.state, probe, series)
+        lr, evaluations = peak_lr(probe.profile), len(self._values)
+        self._record(Probed(probe.stage, probe.index, lr, self._done, thin(series), forecast, evaluations))
+        self._after_probe(probe)
+
+    def _abort(self, probe: Probe) -> None:
+        reason = f"loss {self._losses[-1]:.4g} after {self._done} steps, from {self._losses[0]:.4g}"
+        lr, evaluations = peak_lr(probe.profile), len(self._values)
+        self._record(Aborted(probe.stage, probe.index, lr, self._done, thin(self._losses), reason, evaluations))
+        self._after_probe(probe)
+
+    def _after_probe(self, probe: Probe) -> None:
+        if probe.stage < 0:
+            lrs = [locate(probe.profile, i)[0].lr_start for i in range(self._done)]
+            self._record(conclude(lrs, list(self._losses), self.state.settings.base_lr))
+        else:
+            retained = self.strategy.retained(self.state)
+            for index in [index for index in self._kept if index not in retained]:
+                self._release(self._kept.pop(index)[0])
+            if probe.index in retained:
+                position = 0 if self.stream is None else self.stream.position()
+                self._kept[probe.index] = (self.host.snapshot(), position)
+        self._next()
+
+    def _finish(self, reason: str) -> None:
+        self._release(self._base, *(token for token, _ in self._kept.values()))
+        self._base, self._kept, self._command = None, {}, None
+        self._done = self._skipped = 0
+        self._lr = self.state.segments[-1].lr_end if self.state.segments else self._lr
+        self._record(Finished(reason))
+
+    def _record(self, event: Event) -> None:
+        self.state = engine.evolve(self.state, event)
+        self._publish(event)
+
+    def _publish(self, event: Event) -> None:
+        if self.journal is not None:
+            self.journal.append(event)
+        for listener in self.listeners:
+            listener(event)
+
+    # Going on in another process
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values for everything but the host's own state; snapshots appear by token."""
+        losses = self._read(self._pending)
+        self._pending = losses  # read once; as floats they are read again for nothing
+        return {
+            "state": self.state.to_json(),
+            "command": encode(self._command),
+            "done": self._done,
+            "skipped": self._skipped,
+            "losses": encode([*self._losses, *losses]),
+            "unread": len(losses),
+            "values": encode(self._values),
+            "base": self._base,
+            "kept": {str(index): list(kept) for index, kept in self._kept.items()},
+        }
+
+    def load_state_dict(self, values: dict[str, Any]) -> None:
+        """Go on from `state_dict`'s point; the host and the stream must stand there already. The journal says that it was resumed."""
+        self.state = State.from_json(values["state"])
+        self.begun = True
+        self._command = decode(values["command"])
+        self._done, self._skipped = values["done"], values["skipped"]
+        losses = list(decode(values["losses"]))
+        read = len(losses) - values["unread"]
+        self._losses, self._pending = array("d", losses[:read]), losses[read:]
+        self._values = list(decode(values["values"]))
+        self._base = values["base"]
+        self._kept = {int(index): (kept[0], kept[1]) for index, kept in values["kept"].items()}
+        if self.journal is not None:
+            self.journal.append(Resumed(self.state.events))
+        if self._command is None:
+            self._lr = self.state.segments[-1].lr_end if self.state.segments else 0.0
+            return
+        self._aim()
+        if self._pending:
+            self._left -= len(self._pending)
+            self._at += len(self._pending)
+            self._lr = self._lr if self._ramp is None else self._ramp.lr_at(self._at)
+            self.host.set_lr(self._lr)
+
+
+def drive(session: Session, host: TrainingHost, steps: int | None = None) -> State:
+    """Run a host that owns its step, to the end or for `steps` raw steps."""
+    session.begin()
+    while not session.done and (steps is None or steps > 0):
+        session.step(host.step())
+        steps = None if steps is None else steps - 1
+    return session.state
+
+
+def locate(profile: Profile, step: int) -> tuple[Segment, int]:
+    """The segment that holds step `step` of `profile`, and the step's place in it."""
+    for segment in profile:
+        if step < segment.steps:
+            return segment, step
+        step -= segment.steps
+    raise IndexError(f"step lies {step} past the end of the profile")
+
+
+def diverged(losses: Sequence[float], recent: int) -> bool:
+    """Whether the last `recent` losses are not finite or stand far above the first: three times its size, or the first stretch's spread."""
+    if not all(map(math.isfinite, losses[-recent:])):
+        return True
+    first = losses[: max(1, min(recent, 8))]
+    start = median(first)
+    return median(losses[-recent:]) > start + 3 * max(abs(start), max(first) - min(first))
