@@ -44,3 +44,6 @@ class Stream(Protocol):
 
     def rewind(self, position: int = 0) -> None:
         """Go back to the mark, or to a position after it that was reached before."""
+
+    def forget(self) -> None:
+        """The mark will not be rewound to again."""

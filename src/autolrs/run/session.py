@@ -128,6 +128,11 @@ class Session:
         self._publish(self._started)
         self._next()
 
+    def go_on(self) -> None:
+        """Begin with a run whose first event is in the journal already."""
+        self.begun = True
+        self._next()
+
     def step(self, loss: Any) -> None:
         """Count one optimizer step that had this training loss. The hot path: everything else happens at boundaries."""
         self._pending.append(loss)
@@ -195,6 +200,8 @@ class Session:
             self._done = self._skipped = answer.steps
         elif self._base is not None:
             self._restore(self._base, 0)
+        if self.stream is not None:
+            self.stream.forget()
         self._release(self._base, *(token for token, _ in self._kept.values()))
         self._base, self._kept = None, {}
 
@@ -244,7 +251,9 @@ class Session:
         elif isinstance(command, Probe):
             self._answer(command)
         else:
-            self._record(Committed(command.stage, command.profile, self._done - self._skipped, thin(self._losses)))
+            steps = self._done - self._skipped
+            self._command, self._done, self._skipped = None, 0, 0  # a listener may save the run at this point
+            self._record(Committed(command.stage, command.profile, steps, thin(self._losses)))
             self._next()
 
     def _evaluate(self, probe: Probe) -> float:
@@ -334,6 +343,8 @@ class Session:
             self.journal.append(Resumed(self.state.events))
         if self._command is None:
             self._lr = self.state.segments[-1].lr_end if self.state.segments else 0.0
+            if not self.done:
+                self._next()
             return
         self._aim()
         if self._pending:

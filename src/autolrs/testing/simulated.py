@@ -119,6 +119,9 @@ class SimulatedHost:
             """Back to the mark, or to `position` batches after it."""
             self._host.position = self._host._mark + position
 
+        def forget(self) -> None:
+            """Nothing is cached, so nothing is to be done."""
+
     @property
     def stream(self) -> SimulatedHost.Data:
         """The data as a stream that can be rewound."""

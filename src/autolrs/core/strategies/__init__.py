@@ -6,6 +6,7 @@ from autolrs.core.engine import Strategy
 from autolrs.core.strategies.paper import Paper
 
 STRATEGIES: dict[str, type[Paper]] = {"paper": Paper}
+DEFAULT = "paper"
 
 
 def get(name: str) -> Strategy:

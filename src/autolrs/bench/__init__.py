@@ -1,0 +1,1 @@
+"""Measuring: tasks, methods and overhead. Running and scoring are separate programs."""

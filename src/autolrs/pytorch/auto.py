@@ -1,0 +1,383 @@
+"""`AutoLRS`: the three lines in a PyTorch loop. A thin shell over `run/session.py`; nothing is decided here."""
+
+from __future__ import annotations
+
+import platform
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy
+import scipy
+import torch
+from torch import Tensor, nn
+
+import autolrs
+from autolrs.core import strategies
+from autolrs.core.engine import Strategy, fold
+from autolrs.core.schedule import Schedule
+from autolrs.core.settings import Settings
+from autolrs.core.types import Committed, Event, Finished, Resumed
+from autolrs.pytorch import checkpoint
+from autolrs.pytorch.amp import SkippedSteps
+from autolrs.pytorch.batch import clone_batch, size_of_batch
+from autolrs.pytorch.state import TorchHost, read_losses
+from autolrs.run.journal import Journal, JournalError
+from autolrs.run.replay import Batches
+from autolrs.run.session import Session
+
+_QUIET_BATCHES = 1000  # batches without a step after which `batches` says that `step` was forgotten
+
+
+class StepInfo(NamedTuple):
+    """What the step just taken was."""
+
+    lr: float  # it ran at this LR
+    exploring: bool  # it belonged to a probe and will be undone
+    committed_steps: int  # after it
+    raw_steps: int
+    done: bool
+    counted: bool = True  # False: mixed precision skipped it, or the run was over
+
+
+class AutoLRS:
+    """Finds the learning-rate schedule of `optimizer` while `model` trains.
+
+    Args:
+        model: its parameters and buffers are saved and restored around probes.
+        optimizer: any `torch.optim.Optimizer` without a scheduler; its groups keep their LR ratios to the first.
+        total_steps: committed optimizer steps; None goes on until the loop is left (strategy "paper" only).
+        lr: the search interval (min, max), or "auto" to find it by a range test.
+        strategy: "paper" (Algorithm 1), or a strategy object of `autolrs.core.strategies`.
+        evaluate: `() -> float`, the validation loss on a small fixed subset; used in late stages. Called in eval mode.
+        run_dir: folder for the journal, the schedule and a checkpoint after every commit; None keeps everything in memory.
+        seed: of the search where it draws (random search).
+        checkpoint_every: commits between two checkpoints in `run_dir`; 0 writes none.
+        preset: "strict" (as printed) or "practical".
+        settings: any field of `autolrs.Settings` by name.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        total_steps: int | None = None,
+        lr: tuple[float, float] | str = "auto",
+        strategy: str | Strategy | None = None,
+        evaluate: Callable[[], Any] | None = None,
+        run_dir: str | Path | None = None,
+        seed: int = 0,
+        checkpoint_every: int = 1,
+        **settings: Any,
+    ) -> None:
+        _check(model, optimizer, evaluate)
+        if checkpoint_every < 0:
+            raise ValueError(f"`checkpoint_every` must not be negative, got {checkpoint_every}")
+        chosen, name = _strategy(strategy)
+        resumed_from = settings.pop("_resumed_from", None)
+        if resumed_from is None:
+            settings.setdefault("base_lr", float(optimizer.param_groups[0]["lr"]) or None)
+            config = Settings.make(total_steps=total_steps, lr=lr, strategy=name, seed=seed, **settings)
+        else:
+            config = resumed_from
+        self.model, self.optimizer = model, optimizer
+        self.host = TorchHost(model, optimizer, evaluate)
+        self.run_dir = None if run_dir is None else Path(run_dir)
+        self._checkpoint_every, self._commits = checkpoint_every, 0
+        journal = Journal.create(run_dir) if run_dir is not None and resumed_from is None else None
+        self.session = Session(
+            self.host,
+            config,
+            chosen,
+            validation=evaluate is not None,
+            journal=journal,
+            read=read_losses,
+            versions=_versions(),
+        )
+        self.session.listeners.append(self._on_event)
+        self._commit_callbacks: list[Callable[[Committed], None]] = []
+        self._feed: Batches | None = None
+        self._feed_state: dict[str, Any] | None = None
+        self._skipped: SkippedSteps | None = None
+        self._calls = 0
+        if resumed_from is None:
+            self.session.begin()
+            self._watch_first_step()
+
+    # The loop
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Batches of `loader`, epoch after epoch, until `total_steps` are committed; probes get theirs replayed if `replay` is on."""
+        settings = self.session.state.settings
+        feed = Batches(
+            loader,
+            self.host.rng,
+            replay=settings.replay,
+            limit=settings.replay_bytes,
+            size=size_of_batch,
+            clone=clone_batch,
+            note=self.session.note,
+        )
+        if self._feed_state is not None:
+            feed.load_state_dict(self._feed_state)
+            self._feed_state = None
+        self._feed = feed
+        if settings.replay:
+            self.session.stream = feed
+        if self.raw_steps == 0:
+            self.session.refresh()
+        calls, quiet = self._calls, 0
+        while not self.done:
+            yield feed.next()
+            quiet = quiet + 1 if self._calls == calls else 0
+            calls = self._calls
+            if quiet >= _QUIET_BATCHES:
+                raise RuntimeError(
+                    f"`auto.step(loss)` was not called for {quiet} batches: call it after each `optimizer.step()`"
+                )
+
+    def step(self, loss: Tensor | float) -> StepInfo:
+        """Count one optimizer step with this training loss and set the LR of the next one; stands where `scheduler.step()` would."""
+        session = self.session
+        self._calls += 1
+        if session.state.finished is not None:
+            return self._step_after_end()
+        lr, exploring = session.lr, session.exploring
+        if type(loss) is Tensor or isinstance(loss, Tensor):
+            loss = loss.item() if loss.is_cpu else loss.detach()
+        elif not isinstance(loss, (int, float)):
+            loss = _number(loss)
+        if self._skipped is not None:
+            if self._skipped.whole_step():
+                return StepInfo(lr, exploring, session.committed_steps, session.raw_steps, False, False)
+            loss = self._skipped.flagged(loss)
+        session.step(loss)
+        return StepInfo(lr, exploring, session.committed_steps, session.raw_steps, session.state.finished is not None)
+
+    def track(self, **objects: Any) -> None:
+        """Save and restore these around probes too: a GradScaler, an EMA model, anything with `state_dict` and `load_state_dict`."""
+        if self.raw_steps:
+            raise RuntimeError(f"`track` must be called before the first step, got it after {self.raw_steps}")
+        for name, value in objects.items():
+            if not (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
+                raise TypeError(f"`{name}` must have state_dict and load_state_dict, got {type(value).__name__}")
+            self.host.tracked[name] = value
+            if SkippedSteps.is_scaler(value):
+                self._skipped = SkippedSteps(self.optimizer)
+        self.session.refresh()
+
+    def on_commit(self, callback: Callable[[Committed], None]) -> None:
+        """Call `callback` with the event after every stretch that was committed."""
+        self._commit_callbacks.append(callback)
+
+    def on_event(self, callback: Callable[[Event], None]) -> None:
+        """Call `callback` with every event as it is recorded."""
+        self.session.listeners.append(callback)
+
+    # What people ask
+
+    @property
+    def exploring(self) -> bool:
+        """Whether the next step belongs to a probe and will be undone."""
+        return self.session.exploring
+
+    @property
+    def done(self) -> bool:
+        """Whether `total_steps` are committed."""
+        return self.session.done
+
+    @property
+    def lr(self) -> float:
+        """LR of the next step (first parameter group)."""
+        return self.session.lr
+
+    @property
+    def committed_steps(self) -> int:
+        """Steps that updated the model for good."""
+        return self.session.committed_steps
+
+    @property
+    def raw_steps(self) -> int:
+        """All steps: committed, probed and aborted."""
+        return self.session.raw_steps
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule committed so far."""
+        return self.session.state.schedule
+
+    @property
+    def settings(self) -> Settings:
+        """The run's settings."""
+        return self.session.state.settings
+
+    def rollback(self) -> None:
+        """Put the model back to where the probe under way began, for saving or looking at it; the probe starts again."""
+        self.session.rollback()
+
+    # Checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on exactly, also in the middle of a probe, beside the model's and optimizer's own state dicts.
+
+        Holds the stage's snapshot (one copy of the training state), the random state and the data position. Loads under `weights_only`.
+        """
+        session = self.session.state_dict()
+        tokens = [session["base"], *(kept[0] for kept in session["kept"].values())]
+        live = self.host.copy_of_live()
+        return {
+            "autolrs": 1,
+            "session": session,
+            "snapshots": {token: self.host.dump(token) for token in tokens if token is not None},
+            "ratios": list(self.host.ratios),
+            # What the user's own model and optimizer state dicts leave out: non-persistent buffers, tracked objects, random state.
+            "live": {part: live[part] for part in ("model", "loose", "optimizer", "tracked", "rng")},
+            "feed": None if self._feed is None else self._feed.state_dict(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from `state_dict`: model, optimizer, tracked objects and random state stand where they stood then."""
+        if state_dict.get("autolrs") != 1:
+            raise ValueError(f"not a state dict of AutoLRS, or of a newer one: version {state_dict.get('autolrs')!r}")
+        self.host.check(state_dict["live"])
+        self.host.forget_snapshots()
+        for token, tree in state_dict["snapshots"].items():
+            self.host.put(token, tree)
+        self.host.ratios = list(state_dict["ratios"])
+        self.host.load(state_dict["live"])
+        self._feed_state = state_dict["feed"]
+        if self._feed is not None and self._feed_state is not None:
+            self._feed.load_state_dict(self._feed_state)
+            self._feed_state = None
+        self.session.load_state_dict(state_dict["session"])
+
+    # Inside
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, Committed):
+            self._commits += 1
+            for callback in self._commit_callbacks:
+                callback(event)
+            if self.run_dir is not None:
+                if self._checkpoint_every and self._commits % self._checkpoint_every == 0:
+                    checkpoint.save(self.run_dir, self.state_dict())
+                checkpoint.save_schedule(self.run_dir, self.schedule)
+        elif isinstance(event, Finished) and self.run_dir is not None and self._checkpoint_every:
+            checkpoint.save(self.run_dir, self.state_dict())
+
+    def _watch_first_step(self) -> None:
+        """Weights loaded after this object was made would be lost by the first restore: see to it before the first step."""
+
+        @torch.compiler.disable
+        def look(*_: Any) -> None:
+            handle.remove()
+            base = self.session.state_dict()["base"]
+            if base is not None and self.raw_steps == 0 and not self.host.same_parameters(base):
+                self.session.refresh()
+
+        handle = self.optimizer.register_step_pre_hook(look)
+
+    def _step_after_end(self) -> StepInfo:
+        warnings.warn(
+            f"`auto.step` was called after the run was done ({self.committed_steps} committed steps): "
+            "the step is not counted and the LR stays",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return StepInfo(self.lr, False, self.committed_steps, self.raw_steps, True, False)
+
+
+def resume(
+    run_dir: str | Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    evaluate: Callable[[], Any] | None = None,
+    track: dict[str, Any] | None = None,
+    strategy: Strategy | None = None,
+    checkpoint_every: int = 1,
+    **settings: Any,
+) -> AutoLRS:
+    """Continue the run in `run_dir` from its last checkpoint, on a model and optimizer built as they were at first.
+
+    Steps since that checkpoint are taken again and give the same schedule. A run that has no checkpoint yet starts anew
+    with its recorded settings. `settings`, if given, must equal the recorded ones; a difference is refused by name.
+    """
+    journal, events = Journal.reopen(run_dir)
+    if not events:
+        raise JournalError(f"{run_dir} holds a journal without events: nothing to resume")
+    state = fold(events[:1])
+    recorded = state.settings
+    for name, value in settings.items():
+        if not hasattr(recorded, name):
+            raise TypeError(f"unknown setting `{name}`")
+        if getattr(recorded, name) != (tuple(value) if isinstance(value, list) else value):
+            raise ValueError(
+                f"`{name}` is {getattr(recorded, name)!r} in {run_dir} and {value!r} here: a run goes on as it began"
+            )
+    if state.validation != (evaluate is not None):
+        raise ValueError(
+            f"the run in {run_dir} was {'' if state.validation else 'not '}given `evaluate`: give the same now"
+        )
+    auto = AutoLRS(
+        model,
+        optimizer,
+        strategy=strategy if strategy is not None else recorded.strategy,
+        evaluate=evaluate,
+        run_dir=run_dir,
+        checkpoint_every=checkpoint_every,
+        _resumed_from=recorded,
+    )
+    auto.host.tracked = dict(track or {})
+    if any(SkippedSteps.is_scaler(value) for value in auto.host.tracked.values()):
+        auto._skipped = SkippedSteps(optimizer)
+    auto.session.journal = journal
+    saved = checkpoint.load(run_dir)
+    if saved is not None:
+        auto.load_state_dict(saved)
+    else:
+        journal.append(Resumed(1))
+        auto.session.go_on()
+        auto._watch_first_step()
+    return auto
+
+
+def _strategy(strategy: str | Strategy | None) -> tuple[Strategy, str]:
+    if strategy is None or isinstance(strategy, str):
+        chosen = strategies.get(strategies.DEFAULT if strategy is None else strategy)
+        return chosen, chosen.name
+    return strategy, strategy.name
+
+
+def _check(model: Any, optimizer: Any, evaluate: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module, got {type(model).__name__}")
+    if not any(True for _ in model.parameters()):
+        raise ValueError("`model` has no parameters: nothing to train")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"`optimizer` must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    if getattr(optimizer.step, "_wrapped_by_lr_sched", False):
+        raise ValueError(
+            "the optimizer already has a scheduler attached: remove it, autolrs sets the learning rate itself"
+        )
+    if evaluate is not None and not callable(evaluate):
+        raise TypeError(f"`evaluate` must be a function () -> float, got {type(evaluate).__name__}")
+
+
+def _number(loss: Any) -> float:
+    try:
+        return float(loss)
+    except (TypeError, ValueError):
+        raise TypeError(f"`loss` must be a Tensor with one value or a number, got {type(loss).__name__}") from None
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "autolrs": autolrs.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+    }

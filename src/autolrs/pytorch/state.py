@@ -1,0 +1,256 @@
+"""A PyTorch training as a `Host`: what a probe touches is saved here, in CPU buffers, and put back in place.
+
+Saved: parameters, all buffers (BatchNorm, non-persistent ones), the optimizer's state and groups, tracked objects, the global random state. Restoring copies
+into the live tensors, so that addresses stay for compiled and captured code; state that did not exist at the snapshot is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autolrs.pytorch.rng import GlobalRng
+from autolrs.run.host import Token
+from autolrs.run.snapshots import Slots, TreeCopier
+
+_HOME = "_autolrs_home"  # device a buffer's original lives on
+
+
+class TorchHost:
+    """Snapshots, restores and sets the LR of one model and optimizer."""
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, evaluate: Callable[[], Any] | None = None
+    ) -> None:
+        self.model, self.optimizer, self._evaluate = model, optimizer, evaluate
+        self.tracked: dict[str, Any] = {}
+        self.rng = GlobalRng()
+        self.ratios = _ratios(optimizer)
+        self._copier = TreeCopier(Tensor, _buffer, _fits, _copy_all)
+        self._slots = Slots(self._copier)
+
+    # Host
+
+    def snapshot(self) -> Token:
+        """Copy the live state into a free (or new) set of buffers."""
+        return self._slots.save(self.capture())
+
+    def restore(self, token: Token) -> None:
+        """Copy a snapshot back into the live state."""
+        self.load(self._slots[token])
+
+    def release(self, token: Token) -> None:
+        """Free a snapshot's buffers for the next one."""
+        self._slots.release(token)
+
+    def set_lr(self, lr: float) -> None:
+        """Set the first group's LR; the others keep their ratio to it. A Tensor LR is filled in place."""
+        groups = self.optimizer.param_groups
+        if len(groups) > len(self.ratios):  # groups added since: their LR is relative to the present one
+            first = float(groups[0]["lr"])
+            self.ratios += [float(group["lr"]) / first if first else 1.0 for group in groups[len(self.ratios) :]]
+        for group, ratio in zip(groups, self.ratios, strict=True):
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(lr * ratio)
+            else:
+                group["lr"] = lr * ratio
+
+    def evaluate(self) -> float:
+        """The user's validation loss in eval mode; modes and random state are put back whatever happens."""
+        assert self._evaluate is not None
+        modes = [(module, module.training) for module in self.model.modules()]
+        rng = self.rng.get()
+        self.model.eval()
+        try:
+            return float(self._evaluate())
+        finally:
+            for module, training in modes:
+                module.training = training
+            self.rng.set(rng)
+
+    # State as one tree
+
+    def capture(self) -> dict[str, Any]:
+        """The live state; its tensors are the live ones."""
+        tracked: dict[str, Any] = {}
+        for name, value in self.tracked.items():
+            if isinstance(value, nn.Module):
+                tracked[name] = {path: owner[key] for path, owner, key in _tensors(value)}
+            elif isinstance(value, torch.optim.Optimizer):
+                tracked[name] = _optimizer_tree(value)
+            else:
+                tracked[name] = value.state_dict()
+        return {
+            "model": {path: owner[key] for path, owner, key in _tensors(self.model)},
+            "loose": self._loose_parameters(),
+            "optimizer": _optimizer_tree(self.optimizer),
+            "tracked": tracked,
+            "rng": self.rng.get(),
+        }
+
+    @torch.no_grad()
+    def load(self, tree: dict[str, Any]) -> None:
+        """Put a captured state into the live one, in place wherever shapes agree."""
+        live = self.capture()
+        # Tracked objects of unknown kind take their state by load_state_dict and may keep what they are given: they get copies.
+        strange = {
+            name: self._copier.copy(tree["tracked"][name], allocate=_at_home)
+            for name, value in self.tracked.items()
+            if not isinstance(value, (nn.Module, torch.optim.Optimizer))
+        }
+        known = {name: value for name, value in tree["tracked"].items() if name not in strange and name in self.tracked}
+        wanted = {**{part: tree[part] for part in ("model", "loose", "optimizer")}, "tracked": known}
+        put = self._copier.copy(wanted, live, allocate=_at_home)
+        _put_tensors(self.model, put["model"])
+        _put_optimizer(self.optimizer, put["optimizer"])
+        for name, value in self.tracked.items():
+            if name in strange:
+                value.load_state_dict(strange[name])
+            elif isinstance(value, nn.Module):
+                _put_tensors(value, put["tracked"][name])
+            else:
+                _put_optimizer(value, put["tracked"][name])
+        self.rng.set(tree["rng"])
+
+    def dump(self, token: Token) -> dict[str, Any]:
+        """A copy of a snapshot for a checkpoint."""
+        return self._copier.copy(self._slots[token])
+
+    def put(self, token: Token, tree: dict[str, Any]) -> None:
+        """A snapshot from a checkpoint, under its old token."""
+        self._slots.put(token, tree)
+
+    def forget_snapshots(self) -> None:
+        """Drop all snapshots."""
+        self._slots.clear()
+
+    def copy_of_live(self) -> dict[str, Any]:
+        """A copy of the live state for a checkpoint."""
+        return self._copier.copy(self.capture())
+
+    def same_parameters(self, token: Token) -> bool:
+        """Whether the live parameters equal a snapshot's."""
+        saved = self._slots[token]
+        live = self.capture()
+        return all(
+            torch.equal(saved[part][key].to(tensor.device), tensor)
+            for part in ("model",)
+            for key, tensor in live[part].items()
+            if isinstance(tensor, nn.Parameter)
+        )
+
+    def check(self, tree: dict[str, Any]) -> None:
+        """Raise a ValueError that names the first difference between a checkpoint and the live model."""
+        live = {path: owner[key] for path, owner, key in _tensors(self.model)}
+        for path in live.keys() | tree["model"].keys():
+            if path not in live or path not in tree["model"]:
+                where = "the checkpoint" if path in tree["model"] else "the model"
+                raise ValueError(f"the checkpoint is of another model: only {where} has {path!r}")
+            if live[path].shape != tree["model"][path].shape:
+                raise ValueError(
+                    f"the checkpoint is of another model: {path!r} has shape {tuple(tree['model'][path].shape)} there "
+                    f"and {tuple(live[path].shape)} here"
+                )
+        kind, groups = tree["optimizer"]["kind"], len(tree["optimizer"]["groups"])
+        if kind != type(self.optimizer).__name__ or groups != len(self.optimizer.param_groups):
+            raise ValueError(
+                f"the checkpoint is of another optimizer: {kind} with {groups} groups there, "
+                f"{type(self.optimizer).__name__} with {len(self.optimizer.param_groups)} here"
+            )
+
+    def _loose_parameters(self) -> list[Tensor]:
+        """Parameters that the optimizer trains and the model does not hold (a learned loss weight, say)."""
+        held = {id(parameter) for parameter in self.model.parameters()}
+        return [p for p in _parameters(self.optimizer) if id(p) not in held]
+
+
+def read_losses(losses: Sequence[Any]) -> list[float]:
+    """Losses as floats, with one transfer for those that are tensors. A pair is a loss and its device's flag 'this step was skipped'."""
+    pairs = [loss if isinstance(loss, tuple) else (loss, None) for loss in losses]
+    tensors = [value for pair in pairs for value in pair if isinstance(value, Tensor)]
+    read = iter(torch.stack([tensor.reshape(()).double() for tensor in tensors]).tolist() if tensors else ())
+    plain = [tuple(next(read) if isinstance(value, Tensor) else value for value in pair) for pair in pairs]
+    return [float(loss) for loss, skipped in plain if not skipped]
+
+
+def _ratios(optimizer: torch.optim.Optimizer) -> list[float]:
+    first = float(optimizer.param_groups[0]["lr"])
+    if not first > 0:
+        raise ValueError(
+            f"the first parameter group's `lr` must be above 0: the others are kept in ratio to it, got {first}"
+        )
+    return [float(group["lr"]) / first for group in optimizer.param_groups]
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _tensors(root: nn.Module) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Every parameter and buffer of `root` once, as (path, the dictionary that holds it, its key there)."""
+    seen: set[int] = set()
+    for prefix, module in root.named_modules():
+        for holder in (module._parameters, module._buffers):
+            for key, tensor in holder.items():
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    yield (f"{prefix}.{key}" if prefix else key), holder, key
+
+
+def _put_tensors(root: nn.Module, put: dict[str, Tensor]) -> None:
+    """Buffers that changed shape since the snapshot were not copied in place: put the restored ones there."""
+    for path, holder, key in list(_tensors(root)):
+        if path in put and put[path] is not holder[key]:
+            holder[key] = put[path]
+
+
+def _optimizer_tree(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    parameters = _parameters(optimizer)
+    state = {i: dict(optimizer.state[p]) for i, p in enumerate(parameters) if p in optimizer.state}
+    groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    return {"kind": type(optimizer).__name__, "state": state, "groups": groups}
+
+
+def _put_optimizer(optimizer: torch.optim.Optimizer, tree: dict[str, Any]) -> None:
+    parameters = _parameters(optimizer)
+    optimizer.state.clear()
+    for i, state in tree["state"].items():
+        optimizer.state[parameters[i]] = state
+    for group, saved in zip(optimizer.param_groups, tree["groups"], strict=False):
+        for key in [key for key in group if key != "params" and key not in saved]:
+            del group[key]
+        group.update(saved)
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """The tensor itself, or this rank's shard of a distributed one."""
+    tensor = tensor.detach()
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _buffer(source: Tensor) -> Tensor:
+    """A CPU buffer for a live tensor, pinned when it lives on an accelerator so that copies do not block."""
+    local = _local(source)
+    buffer = torch.empty_like(local, device="cpu", pin_memory=local.is_cuda, requires_grad=False)
+    setattr(buffer, _HOME, str(local.device))
+    return buffer
+
+
+def _at_home(source: Tensor) -> Tensor:
+    """A new live tensor for a buffer whose original is gone, on the device that one lived on."""
+    return torch.empty_like(source, device=getattr(source, _HOME, source.device))
+
+
+def _fits(target: Tensor, source: Tensor) -> bool:
+    target, source = _local(target), _local(source)
+    return target.shape == source.shape and target.dtype == source.dtype and target.layout == source.layout
+
+
+@torch.no_grad()
+def _copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
+    if targets:
+        # Ordered on the current stream with the steps before and after, so non-blocking copies need no synchronisation here.
+        torch._foreach_copy_([_local(t) for t in targets], [_local(s) for s in sources], non_blocking=True)
