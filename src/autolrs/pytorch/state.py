@@ -49,6 +49,9 @@ class TorchHost:
     def set_lr(self, lr: float) -> None:
         """Set the first group's LR; the others keep their ratio to it. A Tensor LR is filled in place."""
         groups = self.optimizer.param_groups
+        if len(groups) == 1 and type(groups[0]["lr"]) is float:
+            groups[0]["lr"] = lr
+            return
         if len(groups) > len(self.ratios):  # groups added since: their LR is relative to the present one
             first = float(groups[0]["lr"])
             self.ratios += [float(group["lr"]) / first if first else 1.0 for group in groups[len(self.ratios) :]]
@@ -169,6 +172,8 @@ class TorchHost:
 
 def read_losses(losses: Sequence[Any]) -> list[float]:
     """Losses as floats, with one transfer for those that are tensors. A pair is a loss and its device's flag 'this step was skipped'."""
+    if all(type(loss) is float for loss in losses):
+        return list(losses)
     pairs = [loss if isinstance(loss, tuple) else (loss, None) for loss in losses]
     tensors = [value for pair in pairs for value in pair if isinstance(value, Tensor)]
     read = iter(torch.stack([tensor.reshape(()).double() for tensor in tensors]).tolist() if tensors else ())

@@ -68,6 +68,8 @@ class Session:
         self._started = engine.start(settings, validation=validation, versions=versions)
         self.state: State = engine.evolve(None, self._started)
         self.begun = False
+        self.committed_steps = 0  # steps that update the model for good
+        self.raw_steps = 0  # all steps: committed, probed and aborted
         self._base: Token | None = None  # the stage's snapshot
         self._kept: dict[int, tuple[Token, int]] = {}  # end states of probes: token and stream position
         self._command: Probe | Commit | None = None
@@ -77,9 +79,11 @@ class Session:
         self._values: list[float] = []  # validation losses of the probe
         self._pending: list[Any] = []  # losses since the last boundary, not yet read
         self._left = 0  # steps to the next boundary
-        self._lr = 0.0  # of the next step
-        self._ramp: Segment | None = None  # the segment under way, if its LR moves
+        self.lr = 0.0  # of the next step
+        self._from, self._change, self._of = 0.0, 0.0, 1  # the segment under way: first LR, change over it, steps
         self._at = 0  # place of the next step in it
+        self._gain = 0  # 1 while steps are committed
+        self._set_lr = host.set_lr
 
     # What people ask
 
@@ -94,11 +98,6 @@ class Session:
         return isinstance(self._command, Probe)
 
     @property
-    def lr(self) -> float:
-        """LR of the next step."""
-        return self._lr
-
-    @property
     def command(self) -> Probe | Commit | None:
         """What is being carried out; None before the beginning and after the end."""
         return self._command
@@ -107,16 +106,6 @@ class Session:
     def command_steps(self) -> int:
         """Steps of the current command's profile that are behind us."""
         return self._done + len(self._pending)
-
-    @property
-    def committed_steps(self) -> int:
-        """Steps that update the model for good."""
-        return self.state.committed_steps + (0 if self.exploring else self.command_steps)
-
-    @property
-    def raw_steps(self) -> int:
-        """All steps: committed, probed and aborted."""
-        return self.state.raw_steps + self.command_steps - self._skipped
 
     # The loop
 
@@ -136,13 +125,16 @@ class Session:
     def step(self, loss: Any) -> None:
         """Count one optimizer step that had this training loss. The hot path: everything else happens at boundaries."""
         self._pending.append(loss)
+        self.raw_steps += 1
+        self.committed_steps += self._gain
         self._left -= 1
         if self._left <= 0:
             self._boundary()
-        elif self._ramp is not None:
+        elif self._change:
             self._at += 1
-            self._lr = self._ramp.lr_at(self._at)
-            self.host.set_lr(self._lr)
+            # The arithmetic of Segment.lr_at, to the bit.
+            self.lr = lr = self._from + self._change * (self._at / self._of)
+            self._set_lr(lr)
 
     def note(self, message: str) -> None:
         """Put a remark into the journal."""
@@ -155,7 +147,7 @@ class Session:
             self._base = self.host.snapshot()
             if self.stream is not None:
                 self.stream.mark()
-            self.host.set_lr(self._lr)
+            self.host.set_lr(self.lr)
 
     def rollback(self) -> None:
         """Undo the steps of the probe under way and begin it again; a commit is left alone."""
@@ -226,9 +218,15 @@ class Session:
                 if every:
                     left = min(left, every - self._done % every)
         self._left = left
-        self._ramp = None if segment.lr_start == segment.lr_end else segment
-        self._at, self._lr = offset, segment.lr_at(offset)
-        self.host.set_lr(self._lr)
+        self._from, self._change, self._of = segment.lr_start, segment.lr_end - segment.lr_start, segment.steps
+        self._at, self.lr = offset, segment.lr_at(offset)
+        self._recount()
+        self.host.set_lr(self.lr)
+
+    def _recount(self) -> None:
+        self._gain = 1 if isinstance(self._command, Commit) else 0
+        self.raw_steps = self.state.raw_steps + self.command_steps - self._skipped
+        self.committed_steps = self.state.committed_steps + self._gain * self.command_steps
 
     # Boundaries
 
@@ -296,8 +294,10 @@ class Session:
         self._release(self._base, *(token for token, _ in self._kept.values()))
         self._base, self._kept, self._command = None, {}, None
         self._done = self._skipped = 0
-        self._lr = self.state.segments[-1].lr_end if self.state.segments else self._lr
+        self._pending = []
+        self.lr = self.state.segments[-1].lr_end if self.state.segments else self.lr
         self._record(Finished(reason))
+        self._recount()
 
     def _record(self, event: Event) -> None:
         self.state = engine.evolve(self.state, event)
@@ -342,7 +342,8 @@ class Session:
         if self.journal is not None:
             self.journal.append(Resumed(self.state.events))
         if self._command is None:
-            self._lr = self.state.segments[-1].lr_end if self.state.segments else 0.0
+            self.lr = self.state.segments[-1].lr_end if self.state.segments else 0.0
+            self._recount()
             if not self.done:
                 self._next()
             return
@@ -350,8 +351,9 @@ class Session:
         if self._pending:
             self._left -= len(self._pending)
             self._at += len(self._pending)
-            self._lr = self._lr if self._ramp is None else self._ramp.lr_at(self._at)
-            self.host.set_lr(self._lr)
+            self._recount()
+            self.lr = self._from + self._change * (self._at / self._of)
+            self.host.set_lr(self.lr)
 
 
 def drive(session: Session, host: TrainingHost, steps: int | None = None) -> State:
