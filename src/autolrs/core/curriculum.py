@@ -1,4 +1,4 @@
-"""The stage curriculum (Section 4.4): tau doubles up to tau_max; validation loss from the stage in which tau reaches it."""
+"""The stage curriculum (Section 4.4): tau doubles up to tau_max; validation loss once tau has reached it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Stage:
 def plan(settings: Settings, index: int, committed: int, *, validation: bool) -> Stage:
     """Shape of searched stage `index` (from 0) that begins after `committed` steps (warm-up included).
 
-    `validation` says whether the user gave an `evaluate`; without it every stage uses the training loss. A last stage cut by
-    `total_steps` has its probes cut with it; when that leaves fewer than 4 probe steps the stage is not searched.
+    `validation` says whether the user gave an `evaluate`; without it every stage uses the training loss. A last stage
+    cut by `total_steps` has its probes cut with it; when that leaves fewer than 4 probe steps it is not searched.
 
     >>> [plan(Settings(max_stage_steps=5000), i, 0, validation=False).steps for i in range(4)]
     [1000, 2000, 4000, 5000]

@@ -1,7 +1,7 @@
 """The engine: a run's state is the fold of its events, and a strategy decides from that state alone.
 
-`evolve(state, event) -> state` and `decide(state, strategy) -> Command` are pure; `run/session.py` carries the commands out. Nothing here knows the
-paper: Algorithm 1 is `strategies/paper.py`.
+`evolve(state, event) -> state` and `decide(state, strategy) -> Command` are pure; `run/session.py` carries the commands
+out. Nothing here knows the paper: Algorithm 1 is `strategies/paper.py`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ def start(settings: Settings, *, validation: bool = False, versions: dict[str, s
 
 
 def decide(state: State, strategy: Strategy) -> Command:
-    """The next command. What was asked and never answered is asked again before anything new is decided."""
+    """The next command. A commit that was asked for and never done is asked for again before anything new is decided.
+
+    Probes in `state.outstanding` count as under way; whoever resumes a run and knows that they are not runs them again.
+    """
     if state.finished is not None:
         return Finish(state.finished)
     if state.committing is not None:
@@ -110,7 +113,7 @@ def decide(state: State, strategy: Strategy) -> Command:
 
 
 def evolve(state: State | None, event: Event) -> State:
-    """The state after `event`. An event that does not fit the state is a ValueError: a journal that holds one is damaged."""
+    """The state after `event`. One that does not fit the state is a ValueError: a journal that holds it is damaged."""
     if isinstance(event, Started):
         if state is not None:
             raise ValueError("a run can only start once")

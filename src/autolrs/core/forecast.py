@@ -1,7 +1,8 @@
 """Forecast of a probe's loss at the end of the stage: L(t) = a exp(b t) + c with b < 0 (Section 4.2, Appendix A.2).
 
-With b = -exp(b') fixed, a and c are a linear least-squares problem with a closed form; what is left is a one-dimensional minimisation over
-b'. Outcomes that cannot be fitted are status codes, not exceptions, because a probe that diverged is an answer too.
+With b = -exp(b') fixed, a and c are a linear least-squares problem with a closed form; what is left is a
+one-dimensional minimisation over b'. Outcomes that cannot be fitted are status codes, not exceptions, because a probe
+that diverged is an answer too.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from autolrs.core.types import Forecast, Status
 
 Array = NDArray[np.float64]
 
-# b' is searched in units of the probe's length: from almost a straight line (1/1000 of a decay) to a drop within its first steps.
+# b' is searched in units of the probe's length: from almost a straight line (1/1000 of a decay) to a drop within its
+# first steps.
 _LOG_RATES = np.linspace(math.log(1e-3), math.log(1e3), 25)
 _MAX_FIT_POINTS = 400
+_HUGE = 1e100  # a loss this size is as good as infinite, and sums of squares below it stay finite
 
 
 def forecast(
@@ -41,8 +44,8 @@ def forecast(
         losses: shape (n,), one per `every` steps.
         horizon: steps from the probe's start at which the loss is wanted [tau]: the value *after* that many steps.
         method: `exponential` as printed; `last` is the ablation without a forecast (the loss at the probe's end).
-        bounded: never below 0 where no loss was, and never below a damped extrapolation (at most one more probe's length at
-            the final slope), so that a fit cannot win by its own error.
+        bounded: never below 0 where no loss was, and never below a damped extrapolation (at most one more probe's
+            length at the final slope), so that a fit cannot win by its own error.
         rounds, outlier_fraction, pieces: see `smoothing.smooth`.
 
     >>> t = np.arange(1, 101)
@@ -55,7 +58,7 @@ def forecast(
         raise ValueError("`losses` must not be empty")
     if horizon < every * y.size:
         raise ValueError(f"`horizon` must not lie before the last loss (step {every * y.size}), got {horizon}")
-    if not np.isfinite(y).all():
+    if not (np.abs(y) < _HUGE).all():
         return Forecast(math.inf, math.nan, math.nan, math.nan, "diverged")
     last = float(y[-1])
     if y.size < MIN_POINTS:
@@ -120,7 +123,7 @@ def _profile(log_rates: Array, s: Array, z: Array) -> Array:
 
 
 def _floor(y: Array, smoothed: Array, lengths: float) -> float:
-    """Lowest credible loss after `lengths` probe lengths: the last quarter's slope, fading over one more probe length."""
+    """Lowest credible loss after `lengths` probe lengths: the last quarter's slope fades over one more probe length."""
     tail = smoothed[-max(2, smoothed.size // 4) :]
     slope = float(tail[-1] - tail[0]) / (tail.size - 1) * smoothed.size
     damped = float(smoothed[-1]) + min(slope, 0.0) * (1.0 - math.exp(-(lengths - 1.0)))

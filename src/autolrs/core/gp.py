@@ -1,7 +1,8 @@
 """Gaussian-process posterior of the loss over log LR (Appendix A.1).
 
-Notation: x are explored log LRs, y their forecast losses, K the Matern-5/2 covariance, sigma^2 the noise variance. A stage has
-some ten points in one dimension, so the closed form by Cholesky takes microseconds and hyper-parameters stay fixed, as printed.
+Notation: x are explored log LRs, y their forecast losses, K the Matern-5/2 covariance, sigma^2 the noise variance. A
+stage has some ten points in one dimension, so the closed form by Cholesky takes microseconds and hyper-parameters stay
+fixed, as printed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ Array = NDArray[np.float64]
 
 
 def matern52(a: ArrayLike, b: ArrayLike, length_scale: float = 1.0) -> Array:
-    """Matern covariance with nu = 5/2, shape (len(a), len(b)); Eq. (3) of the paper in its closed form for this nu.
+    """Matern covariance with nu = 5/2, shape (len(a), len(b)); Eq. (4) of the paper in its closed form for this nu.
 
     >>> float(matern52([0.0], [0.0])[0, 0])
     1.0
@@ -64,7 +65,7 @@ def posterior(
     length_scale: float = 1.0,
     amplitude: float = 1.0,
 ) -> tuple[Array, Array]:
-    """Posterior mean and standard deviation at `x_new`; Eq. (6) of the paper.
+    """Posterior mean and standard deviation at `x_new`; Eq. (7) of the paper.
 
     >>> mean, std = posterior([0.0], [2.0], [0.0], noise=0.0)
     >>> round(float(mean[0]), 6), round(float(std[0]), 3)
@@ -74,7 +75,7 @@ def posterior(
 
 
 def _cholesky(covariance: Array, noise: float) -> Array:
-    """Lower factor of K + sigma^2 I. Duplicate LRs with tiny noise make it singular: then the least jitter that works is added."""
+    """Lower factor of K + sigma^2 I. Where duplicate LRs make it singular, the least jitter that works is added."""
     identity = np.eye(len(covariance))
     for jitter in (0.0, 1e-12, 1e-10, 1e-8, 1e-6):
         try:

@@ -1,4 +1,4 @@
-"""The search interval from an LR range test: the range over which the training loss decreases (Section 2, Smith 2017)."""
+"""The search interval from an LR range test: where the loss decreases as the LR grows (Section 2, Smith 2017)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ MIN_DECADES = 2.0  # the paper's own intervals span two to three decades
 
 
 def ramp(steps: int, interval: tuple[float, float]) -> Profile:
-    """The range test's profile: `steps` steps at LRs that grow geometrically from one end of `interval` to the other."""
+    """The range test's profile: `steps` steps at LRs that grow geometrically from end to end of `interval`."""
     return tuple(Segment(1, float(lr), float(lr)) for lr in np.geomspace(*interval, steps))
 
 
 def conclude(lrs: Sequence[float], losses: Sequence[float], base_lr: float | None) -> Ranged:
-    """The range test's verdict; where the loss never fell, three decades around the optimizer's own LR, and the note says so."""
+    """The range test's verdict; where the loss never fell, three decades around the optimizer's LR, and a note."""
     found = find_interval(lrs, losses)
     if found is not None:
         return Ranged(*found, f"range test over {len(losses)} steps")
-    lr = 1e-3 if base_lr is None else base_lr
-    what = "1e-3" if base_lr is None else f"the optimizer's LR {base_lr:.4g}"
+    lr, what = 1e-3, "1e-3"
+    if base_lr is not None and 0 < base_lr < math.inf:
+        lr, what = base_lr, f"the optimizer's LR {base_lr:.4g}"
     return Ranged(
         lr / 100,
         lr * 10,
@@ -35,7 +36,8 @@ def conclude(lrs: Sequence[float], losses: Sequence[float], base_lr: float | Non
 def find_interval(lrs: Sequence[float], losses: Sequence[float]) -> tuple[float, float] | None:
     """(min, max) over which the loss fell as the LR grew, at least two decades wide; None where it never fell.
 
-    max is the LR at the lowest smoothed loss before the loss blows up, min the one where a twentieth of the whole fall was done.
+    max is the LR at the lowest smoothed loss before the loss blows up, min the one where a twentieth of the whole fall
+    was done.
 
     >>> lrs = np.geomspace(1e-6, 1.0, 60)
     >>> low, high = find_interval(lrs, 2.0 - np.clip(np.log10(lrs) + 4, 0, 2) / 2)
@@ -54,10 +56,13 @@ def find_interval(lrs: Sequence[float], losses: Sequence[float]) -> tuple[float,
         return None
     smoothed = smooth(y[:n], pieces=12, outlier_fraction=0.0)
     best = int(np.argmin(smoothed))
-    fall = smoothed[0] - smoothed[best]
+    top = float(np.mean(smoothed[: n // 8]))  # one end of a spline alone is the noisiest place on it
+    fall = top - smoothed[best]
     noise = float(np.std(y[:n] - smoothed))
-    if fall <= 2 * noise / math.sqrt(max(1, n // 12)) or best == 0:
+    # The lowest of a dozen noisy pieces lies below the rest anyway: five standard errors pass for a fall, two do not.
+    if fall <= 5 * noise / math.sqrt(max(1, n // 12)) or best == 0:
         return None
-    begin = int(np.argmax(smoothed <= smoothed[0] - 0.05 * fall))
+    above = np.flatnonzero(smoothed[:best] > top - 0.05 * fall)  # its last one, for a dip of noise comes earlier
+    begin = int(above[-1]) if above.size else 0
     high = float(lrs[best])
     return min(float(lrs[begin]), high / 10**MIN_DECADES), high

@@ -1,4 +1,4 @@
-"""Algorithm 1 as the paper prints it: nested loops, no engine, no journal. Read this file first; tests hold the engine to it.
+"""Algorithm 1 as the paper prints it: nested loops, no engine, no journal. Read it first; tests hold the engine to it.
 
 Line numbers in comments are Algorithm 1's. The curriculum of tau and the switch to validation loss are Section 4.4.
 """
@@ -58,7 +58,9 @@ def run(settings: Settings, host: Trainer, *, validation: bool = False) -> Sched
             host.restore(checkpoint)  # line 9
         finite = [(x, y) for x, y in answers if math.isfinite(y)]
         if finite:
-            lr = finite[search.pick(settings, finite)][0]  # line 11; where nothing survived, the previous LR stays
+            lr = finite[search.pick(settings, finite)][0]  # line 11
+        elif any(x == lr for x, _ in answers):
+            lr = settings.lr[0]  # nothing survived: the previous LR stays, unless it diverged itself
         host.set_lr(lr)
         for _ in range(stage.steps):  # line 12
             host.step()

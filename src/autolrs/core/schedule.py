@@ -70,7 +70,10 @@ class Schedule:
             raise ValueError("not an autolrs schedule: the key 'autolrs_schedule' is missing")
         if version > SCHEMA:
             raise ValueError(f"the schedule has schema {version}; this autolrs reads up to {SCHEMA}: upgrade autolrs")
-        return cls(tuple(Segment(int(n), float(a), float(b)) for n, a, b in values["segments"]))
+        try:
+            return cls(tuple(Segment(int(n), float(a), float(b)) for n, a, b in values["segments"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not an autolrs schedule: its segments cannot be read ({error!r})") from None
 
     def save(self, path: str | Path) -> None:
         """Write as JSON."""
@@ -81,7 +84,7 @@ class Schedule:
         """Read what `save` wrote."""
         try:
             values = json.loads(Path(path).read_text())
-        except json.JSONDecodeError as error:
+        except ValueError as error:  # not JSON, or not even text
             raise ValueError(f"{path} is not an autolrs schedule: {error}") from None
         return cls.from_json(values)
 

@@ -43,7 +43,10 @@ def propose(
 
 
 def pick(settings: Settings, explored: Sequence[tuple[float, float]]) -> int:
-    """Index of the winner: lowest posterior mean among the explored LRs (or lowest forecast with `winner="raw"`); a tie goes to the lower LR."""
+    """Index of the winner: lowest posterior mean among the explored LRs (or lowest forecast with `winner="raw"`).
+
+    A tie goes to the lower LR.
+    """
     x = np.log([lr for lr, _ in explored])
     y = np.array([loss for _, loss in explored])
     mean = (
@@ -65,7 +68,7 @@ def _believer(settings: Settings, explored: Sequence[tuple[float, float]], outst
 
 
 def _lowest_bound(posterior: Posterior, low: float, high: float, kappa: float) -> float:
-    """argmin of mu - kappa sigma on [low, high]: a dense grid, then finer ones around its best; ties go to the lower LR."""
+    """argmin of mu - kappa sigma on [low, high]: a dense grid, then finer ones around its best; lower LRs win ties."""
     for size in (_GRID, 33, 33):
         grid = np.linspace(low, high, size)
         mean, std = posterior(grid)

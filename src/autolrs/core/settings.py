@@ -23,6 +23,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
+# Miniature runs are compared with each other, so they must see the same batches.
+STRATEGY_DEFAULTS: dict[str, dict[str, Any]] = {"horizon": {"replay": True}}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -72,9 +75,16 @@ class Settings:
     max_lr_move: float | None = None  # a stage's LR lies within this factor of the previous stage's
     final_anneal: float = 0.0  # last share of total_steps decays linearly to 0
 
+    # Horizon: one search on miniature runs, then the run; reasons in docs/research-log.md
+    max_cost: float = 1.15  # ceiling on all steps and validation passes, as a multiple of total_steps
+    mini_fraction: float = 0.02  # length of a miniature run; at 1 % noise decides, at 4 % six of them cost too much
+    horizon_shift: float = 0.7  # octaves by which the best peak of a miniature run is too high for the whole one
+    warmup_fraction: float = 0.05  # of the run, unless warmup_steps is given
+    evaluate_cost: float = 10 / 3  # steps' worth of one `evaluate`: ten forward passes, a third of a step each
+
     # Range test for lr="auto"
     range_steps: int = 100
-    range_lr: tuple[float, float] = (1e-7, 10.0)
+    range_lr: tuple[float, float] = (1e-6, 10.0)
     base_lr: float | None = (
         None  # the optimizer's own LR when the run began; the range test falls back to its neighbourhood
     )
@@ -112,6 +122,10 @@ class Settings:
                 raise ValueError(
                     f"`warmup_steps` must be below `total_steps` ({self.total_steps}), got {self.warmup_steps}"
                 )
+        elif self.strategy == "horizon":
+            raise ValueError(
+                "`total_steps` is needed by strategy 'horizon'; give it, or use strategy='paper', got None"
+            )
         elif self.final_anneal:
             raise ValueError(
                 f"`final_anneal` needs `total_steps`, got final_anneal={self.final_anneal} and total_steps=None"
@@ -130,11 +144,21 @@ class Settings:
             _check_float("warmup_lr", self.warmup_lr, 0, math.inf)
         if not isinstance(self.first_lr, str):
             _check_float("first_lr", self.first_lr, 0, math.inf)
+        _check_float("max_cost", self.max_cost, 1, math.inf, low_open=False)
+        _check_float("mini_fraction", self.mini_fraction, 0, 1)
+        _check_float("horizon_shift", self.horizon_shift, -10, 10)
+        _check_float("warmup_fraction", self.warmup_fraction, 0, 1, low_open=False)
+        _check_float("evaluate_cost", self.evaluate_cost, 0, math.inf, low_open=False)
+        if self.strategy == "paper":
+            self._check_first_probe()
+
+    def _check_first_probe(self) -> None:
         first = self.stage_steps if self.total_steps is None else min(self.stage_steps, self.searched_steps)
         if self.probe_steps(first) < MIN_PROBE_STEPS:
             raise ValueError(
                 f"a probe must have at least {MIN_PROBE_STEPS} steps, got {self.probe_steps(first)} = probe_fraction "
-                f"{self.probe_fraction} x a first stage of {first} steps; raise `probe_fraction`, `stage_steps` or `total_steps`"
+                f"{self.probe_fraction} x a first stage of {first} steps; "
+                "raise `probe_fraction`, `stage_steps` or `total_steps`"
             )
 
     def _check_choices(self) -> None:
@@ -156,8 +180,8 @@ class Settings:
         return self.total_steps - self.warmup_steps - round(self.final_anneal * self.total_steps)
 
     def probe_steps(self, stage_steps: int) -> int:
-        """Steps of one probe [tau'] in a stage of `stage_steps` [tau]."""
-        return round(self.probe_fraction * stage_steps)
+        """Steps of one probe [tau'] in a stage of `stage_steps` [tau], always fewer than the stage's own."""
+        return min(round(self.probe_fraction * stage_steps), stage_steps - 1)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the journal."""
@@ -184,7 +208,7 @@ class Settings:
                 near = get_close_matches(name, known, n=1)
                 hint = f"; did you mean `{near[0]}`?" if near else ""
                 raise TypeError(f"unknown setting `{name}`{hint}")
-        defaults = dict(PRESETS[preset])
+        defaults = {**STRATEGY_DEFAULTS.get(str(values.get("strategy")), {}), **PRESETS[preset]}
         if values.get("total_steps") is None:
             defaults.pop("final_anneal", None)
         return cls(**{**defaults, **values, "preset": preset})

@@ -1,7 +1,8 @@
 """Iterative spline smoothing of a probe's losses before the forecast is fitted (Appendix A.3).
 
-A quadratic regression spline on equal pieces is fitted ten times; after each fit the losses among the farthest 3 % from it are left out
-of the next one if they lie in the first half. The fit is linear in the losses, so scale and offset pass through unchanged.
+A quadratic regression spline on equal pieces is fitted ten times; after each fit the losses among the farthest 3 % from
+it are left out of the next one if they lie in the first half. The fit is linear in the losses, so scale and offset pass
+through unchanged.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ def smooth(
 ) -> Array:
     """Smoothed losses, same length as `losses` (at least 4, all finite); values left out of the fit are interpolated.
 
-    `pieces` caps the number of quadratic pieces; shorter series get fewer, one per three points. A fraction that is not a whole number of
-    points is carried to the next round, so short series lose the same share as long ones.
+    `pieces` caps the number of quadratic pieces; shorter series get fewer, one per three points. A fraction that is not
+    a whole number of points is carried to the next round, so short series lose the same share as long ones.
 
     >>> smooth([3.0, 2.0, 1.0, 0.0]).round(6).tolist()
     [3.0, 2.0, 1.0, 0.0]
@@ -42,12 +43,13 @@ def smooth(
     spline = _Spline(z, min(pieces, max(1, n // 3 - 1)))
     kept = np.ones(n, bool)
     half = n // 2
+    tie = np.linspace(0.0, 1e-9, n)  # of two equally far points the later is farther, so that rounding does not choose
     fit = spline.values()
     for round_ in range(1, rounds + 1):
         quota = int(outlier_fraction * n * round_ + 1e-9) - int(outlier_fraction * n * (round_ - 1) + 1e-9)
         if not quota:
             continue
-        distance = np.where(kept, np.abs(z - fit), -1.0)
+        distance = np.where(kept, np.abs(z - fit) + tie, -1.0)
         farthest = np.argpartition(distance, n - quota)[n - quota :]
         drop = farthest[(farthest < half) & kept[farthest]]
         if kept.sum() - drop.size < spline.size:
@@ -60,8 +62,10 @@ def smooth(
 
 
 class _Spline:
-    """Least-squares quadratic B-spline on equal pieces. Each point touches three coefficients, so points enter and leave the tiny
-    normal equations one by one."""
+    """Least-squares quadratic B-spline on equal pieces.
+
+    Each point touches three coefficients, so points enter and leave the tiny normal equations one by one.
+    """
 
     def __init__(self, z: Array, pieces: int) -> None:
         u = np.linspace(0.0, pieces, z.size)
@@ -69,7 +73,7 @@ class _Spline:
         u -= self.cell
         self.basis = np.stack([(1 - u) ** 2 / 2, (1 + 2 * u - 2 * u * u) / 2, u * u / 2])  # (3, n)
         self.z, self.size = z, pieces + 2
-        # Third differences vanish on quadratics, so this ridge leaves them exact and only bridges pieces emptied of points.
+        # Third differences vanish on quadratics: this ridge leaves them exact and only bridges emptied pieces.
         third = np.diff(np.eye(self.size), 3, axis=0)
         self.gram = 1e-6 * z.size / pieces * (third.T @ third)
         self.right = np.zeros(self.size)

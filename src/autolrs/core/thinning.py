@@ -10,7 +10,7 @@ LIMIT = 128  # a journal of a million steps stays within a few megabytes
 
 
 def thin(values: Sequence[float], limit: int = LIMIT) -> tuple[float, ...]:
-    """At most `limit` of `values`, evenly spread, with each stretch's lowest and highest in their order; all of them if they are few.
+    """At most `limit` of `values`, evenly spread: each stretch's lowest and highest in their order; all if few.
 
     >>> thin([1.0, 5.0, 2.0, 3.0], limit=2)
     (1.0, 5.0)

@@ -1,13 +1,14 @@
 """Segments, commands, events and forecasts: the vocabulary that every layer speaks.
 
-All are frozen dataclasses which `encode` turns into plain JSON values and `decode` turns back. Nothing here decides or acts.
+All are frozen dataclasses which `encode` turns into plain JSON values and `decode` turns back. Nothing here decides or
+acts.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Union
+from typing import Any, Literal
 
 Metric = Literal["train", "validation"]
 Status = Literal["ok", "flat", "rising", "diverged", "too_short"]
@@ -61,12 +62,28 @@ def constant(steps: int, lr: float) -> Profile:
     return (Segment(steps, lr, lr),)
 
 
+def cut(profile: Profile, begin: int, end: int) -> Profile:
+    """The steps `begin` to `end` (not included) of a profile.
+
+    >>> cut((Segment(4, 0.0, 1.0), Segment(4, 1.0, 0.0)), 2, 6)
+    (Segment(steps=2, lr_start=0.5, lr_end=1.0), Segment(steps=2, lr_start=1.0, lr_end=0.5))
+    """
+    pieces: list[Segment] = []
+    offset = 0
+    for segment in profile:
+        a, b = max(begin - offset, 0), min(end - offset, segment.steps)
+        if a < b:
+            pieces.append(Segment(b - a, segment.lr_at(a), segment.lr_at(b)))
+        offset += segment.steps
+    return tuple(pieces)
+
+
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """What a probe promises: the loss `value` after the horizon under `amplitude * exp(rate * t) + asymptote`.
 
-    `status` says how far to trust it: `ok`; `flat` (no change to fit); `rising`; `too_short` (fewer than 4 losses: the last one
-    stands); `diverged` (a loss was not finite: `value` is infinite and the LR must never win).
+    `status` says how far to trust it: `ok`; `flat` (no change to fit); `rising`; `too_short` (fewer than 4 losses: the
+    last one stands); `diverged` (a loss was not finite: `value` is infinite and the LR must never win).
     """
 
     value: float
@@ -81,10 +98,10 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Train along `profile` from the stage's snapshot (or the kept end state of probe `start_from`), then report the losses.
+    """Train along `profile` from the stage's snapshot (or probe `start_from`'s kept end state), then report the losses.
 
-    With metric `validation` the loss is evaluated every `eval_every` steps. With `check_every` > 0 the losses are read that
-    often and the probe is aborted once they diverge.
+    With metric `validation` the loss is evaluated every `eval_every` steps. With `check_every` > 0 the losses are read
+    that often and the probe is aborted once they diverge.
     """
 
     stage: int
@@ -98,7 +115,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Train along `profile` for good. With `start_from` the first steps were already taken by that probe, whose end state was kept."""
+    """Train along `profile` for good. With `start_from` its first steps were taken by that kept probe."""
 
     stage: int
     profile: Profile
@@ -118,7 +135,7 @@ class Finish:
     reason: str
 
 
-Command = Union[Probe, Commit, Wait, Finish]
+Command = Probe | Commit | Wait | Finish
 
 
 # Events: what happened. A run's state is the fold of its events; numbers that decisions rest on are in them.
@@ -134,7 +151,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The engine decided; recorded before it is carried out, so that a resumed run repeats the decision instead of remaking it."""
+    """The engine decided; recorded before it is carried out, so that a resumed run repeats and does not remake it."""
 
     command: Probe | Commit
 
@@ -176,7 +193,7 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A stretch was trained for good. `steps` were run now: fewer than the profile's when a probe's state was continued."""
+    """A stretch was trained for good. `steps` were run now: fewer than the profile's when it went on from a probe."""
 
     stage: int
     profile: Profile
@@ -205,7 +222,7 @@ class Finished:
     reason: str
 
 
-Event = Union[Started, Asked, Ranged, Probed, Aborted, Committed, Noted, Resumed, Finished]
+Event = Started | Asked | Ranged | Probed | Aborted | Committed | Noted | Resumed | Finished
 
 _KINDS: dict[str, type] = {
     kind.__name__: kind

@@ -1,4 +1,4 @@
-"""Steps that mixed precision skipped: a GradScaler that met an overflow calls off the optimizer step, which then must not count."""
+"""Steps that mixed precision skipped: a GradScaler that met an overflow calls off the step, which then must not count."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from torch import Tensor
 
 
 class SkippedSteps:
-    """Watches an optimizer under a GradScaler. Most optimizers are simply not called when a step is skipped; fused ones are called with a flag
-    on the device, which is kept beside the loss and read with it, without a synchronisation."""
+    """Watches an optimizer under a GradScaler.
+
+    Most optimizers are simply not called when a step is skipped. Fused ones are called with a flag: on an accelerator it is
+    kept beside the loss and read with it, without a synchronisation; on the CPU it is read at once.
+    """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._called = False
@@ -33,6 +36,7 @@ class SkippedSteps:
         return loss if flag is None else (loss, flag)
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
-        self._called = True
         found = getattr(optimizer, "found_inf", None)
-        self._flag = found.detach() if isinstance(found, Tensor) else None
+        on_device = isinstance(found, Tensor) and not found.is_cpu
+        self._flag = found.detach() if on_device else None
+        self._called = on_device or not found

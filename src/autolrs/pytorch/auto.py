@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,7 +52,7 @@ class AutoLRS:
         optimizer: any `torch.optim.Optimizer` without a scheduler; its groups keep their LR ratios to the first.
         total_steps: committed optimizer steps; None goes on until the loop is left (strategy "paper" only).
         lr: the search interval (min, max), or "auto" to find it by a range test.
-        strategy: "paper" (Algorithm 1), or a strategy object of `autolrs.core.strategies`.
+        strategy: "horizon" (one search on miniature runs), "paper" (Algorithm 1), or a strategy object of `autolrs.core.strategies`.
         evaluate: `() -> float`, the validation loss on a small fixed subset; used in late stages. Called in eval mode.
         run_dir: folder for the journal, the schedule and a checkpoint after every commit; None keeps everything in memory.
         seed: of the search where it draws (random search).
@@ -68,7 +68,7 @@ class AutoLRS:
         *,
         total_steps: int | None = None,
         lr: tuple[float, float] | str = "auto",
-        strategy: str | Strategy | None = None,
+        strategy: str | Strategy = "horizon",
         evaluate: Callable[[], Any] | None = None,
         run_dir: str | Path | None = None,
         seed: int = 0,
@@ -96,7 +96,7 @@ class AutoLRS:
             chosen,
             validation=evaluate is not None,
             journal=journal,
-            read=read_losses,
+            read=self._read,
             versions=_versions(),
         )
         self.session.listeners.append(self._on_event)
@@ -271,12 +271,29 @@ class AutoLRS:
         elif isinstance(event, Finished) and self.run_dir is not None and self._checkpoint_every:
             checkpoint.save(self.run_dir, self.state_dict())
 
+    def _read(self, losses: Sequence[Any]) -> list[float]:
+        foreign = self.host.foreign_lr()
+        if foreign is not None and losses:
+            warnings.warn(
+                f"the optimizer's LR is {foreign:.6g} but autolrs set {self.session.lr:.6g}: something else changes it, "
+                "and the schedule found will not be the one that was trained",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        return read_losses(losses)
+
     def _watch_first_step(self) -> None:
         """Weights loaded after this object was made would be lost by the first restore: see to it before the first step."""
 
         @torch.compiler.disable
         def look(*_: Any) -> None:
             handle.remove()
+            if self.settings.replay and self._feed is None:
+                message = (
+                    "`replay` needs `auto.batches(loader)`: without it every probe sees the batches that come next"
+                )
+                self.session.note(message)
+                warnings.warn(message, RuntimeWarning, stacklevel=4)
             base = self.session.state_dict()["base"]
             if base is not None and self.raw_steps == 0 and not self.host.same_parameters(base):
                 self.session.refresh()
@@ -348,11 +365,9 @@ def resume(
     return auto
 
 
-def _strategy(strategy: str | Strategy | None) -> tuple[Strategy, str]:
-    if strategy is None or isinstance(strategy, str):
-        chosen = strategies.get(strategies.DEFAULT if strategy is None else strategy)
-        return chosen, chosen.name
-    return strategy, strategy.name
+def _strategy(strategy: str | Strategy) -> tuple[Strategy, str]:
+    chosen = strategies.get(strategy) if isinstance(strategy, str) else strategy
+    return chosen, chosen.name
 
 
 def _check(model: Any, optimizer: Any, evaluate: Any) -> None:

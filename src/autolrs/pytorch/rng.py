@@ -1,4 +1,4 @@
-"""The user's global random state (torch on every device in use, Python's random, numpy's) as plain values."""
+"""The user's random state (torch on every device in use, Python's, numpy's, a loader's own generators) as plain values."""
 
 from __future__ import annotations
 
@@ -37,8 +37,38 @@ class GlobalRng:
         """Whether two states are equal."""
         return (
             torch.equal(a["torch"], b["torch"])
-            and a["numpy"][2] == b["numpy"][2]
+            # Beside the words: the place among them, and the second normal number of a pair, kept for the next call.
+            and a["numpy"][2:] == b["numpy"][2:]
+            and a["python"][2] == b["python"][2]
             and torch.equal(a["python"][1], b["python"][1])
             and torch.equal(a["numpy"][1], b["numpy"][1])
-            and all(torch.equal(x, y) for x, y in zip(a["cuda"], b["cuda"], strict=True))
+            and _equal(a["cuda"], b["cuda"])
         )
+
+
+class LoaderRng(GlobalRng):
+    """The global random state together with the generators that a loader was given to shuffle with."""
+
+    def __init__(self, loader: Any) -> None:
+        sampler = getattr(loader, "sampler", None)
+        inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+        found = [getattr(owner, "generator", None) for owner in (loader, sampler, inner)]
+        self._generators = list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
+
+    def get(self) -> dict[str, Any]:
+        """The state as plain values."""
+        return {**super().get(), "generators": [generator.get_state() for generator in self._generators]}
+
+    def set(self, state: dict[str, Any]) -> None:
+        """Put a state back."""
+        super().set(state)
+        for generator, value in zip(self._generators, state["generators"], strict=True):
+            generator.set_state(value)
+
+    def same(self, a: dict[str, Any], b: dict[str, Any]) -> bool:
+        """Whether two states are equal."""
+        return super().same(a, b) and _equal(a["generators"], b["generators"])
+
+
+def _equal(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return len(a) == len(b) and all(map(torch.equal, a, b))

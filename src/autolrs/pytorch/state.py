@@ -29,6 +29,7 @@ class TorchHost:
         self.tracked: dict[str, Any] = {}
         self.rng = GlobalRng()
         self.ratios = _ratios(optimizer)
+        self._set: float | None = None  # LR that was set last
         self._copier = TreeCopier(Tensor, _buffer, _fits, _copy_all)
         self._slots = Slots(self._copier)
 
@@ -49,6 +50,7 @@ class TorchHost:
     def set_lr(self, lr: float) -> None:
         """Set the first group's LR; the others keep their ratio to it. A Tensor LR is filled in place."""
         groups = self.optimizer.param_groups
+        self._set = lr
         if len(groups) == 1 and type(groups[0]["lr"]) is float:
             groups[0]["lr"] = lr
             return
@@ -60,6 +62,11 @@ class TorchHost:
                 group["lr"].fill_(lr * ratio)
             else:
                 group["lr"] = lr * ratio
+
+    def foreign_lr(self) -> float | None:
+        """The optimizer's LR if somebody else has changed it since it was set here. A Tensor LR is not read: it may be on a device."""
+        lr = self.optimizer.param_groups[0]["lr"]
+        return None if isinstance(lr, Tensor) or self._set is None or lr == self._set else float(lr)
 
     def evaluate(self) -> float:
         """The user's validation loss in eval mode; modes and random state are put back whatever happens."""

@@ -1,4 +1,4 @@
-"""What the session asks of a framework. An adapter is one implementation of `Host`; `autolrs.testing.host_conformance` checks it."""
+"""What the session asks of a framework. An adapter implements `Host`; `autolrs.testing.host_conformance` checks it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Host(Protocol):
         """Save all that a step changes (weights, optimizer, buffers, random state); returns a token for `restore`."""
 
     def restore(self, token: Token) -> None:
-        """Put the saved state back, LR included: whoever wants another LR sets it afterwards. A token can be restored many times."""
+        """Put the saved state back, LR included: whoever wants another sets it afterwards. Tokens can be reused."""
 
     def release(self, token: Token) -> None:
         """The token will not be restored again; its memory may be reused."""

@@ -1,7 +1,7 @@
 """The run's record: `journal.jsonl`, append-only, one event a line, schema-versioned, fsynced where a stretch ends.
 
-A torn last line (a kill in the middle of a write) is tolerated; anything else wrong is a `JournalError` that names the line. A full disk
-does not stop a training: lines wait in memory, a warning says so, and the next append writes them.
+A torn last line (a kill in the middle of a write) is tolerated; anything else wrong is a `JournalError` that names the
+line. A full disk does not stop a training: lines wait in memory, a warning says so, and the next append writes them.
 """
 
 from __future__ import annotations
@@ -36,16 +36,14 @@ class Journal:
         """A new journal in `run_dir`, which is made if need be and must not hold a run already."""
         folder = Path(run_dir)
         path = folder / NAME
+        header = _line({"autolrs_journal": SCHEMA, "time": round(time.time(), 3)})
+        if path.is_file() and path.stat().st_size:
+            raise FileExistsError(
+                f"{folder} already holds a run: continue it with `autolrs.resume`, or choose another `run_dir`"
+            )
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if path.exists() and path.stat().st_size:
-                raise FileExistsError(
-                    f"{folder} already holds a run: continue it with `autolrs.resume`, or choose another `run_dir`"
-                )
-            header = _line({"autolrs_journal": SCHEMA, "time": round(time.time(), 3)})
             path.write_bytes(header)
-        except FileExistsError:
-            raise
         except OSError as error:
             raise OSError(
                 error.errno, f"`run_dir` must be a folder that can be written to, got {folder}: {error.strerror}"
@@ -73,7 +71,8 @@ class Journal:
         except OSError as error:
             if not self._warned:
                 warnings.warn(
-                    f"cannot write {self.path}: {error.strerror or error}; training goes on, and the journal is written as soon as that is possible",
+                    f"cannot write {self.path}: {error.strerror or error}; training goes on, "
+                    "and the journal is written as soon as that is possible",
                     RuntimeWarning,
                     stacklevel=2,
                 )
@@ -109,7 +108,7 @@ def _read(path: Path) -> tuple[list[Event], int]:
     for number, line in enumerate(whole[1:], start=2):
         try:
             event = decode(json.loads(line)["event"])
-            if not isinstance(event, Event):  # type: ignore[misc, arg-type]
+            if not isinstance(event, Event):
                 raise ValueError(f"not an event: {type(event).__name__}")
             events.append(event)
         except (ValueError, KeyError, TypeError) as error:

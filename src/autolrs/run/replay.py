@@ -1,8 +1,8 @@
 """Batches from a loader, epoch after epoch, that can go back to a mark so that all probes of a stage see the same ones.
 
-A loader with `state_dict`/`load_state_dict` (torchdata's StatefulDataLoader) is rewound itself. Any other has its batches cached from the mark on,
-up to a limit in bytes; past it the stream goes on, and a note says so. Random numbers that fetching a batch draws are drawn again on replay, so
-that a run with probes sees just what a run without them would.
+A loader with `state_dict`/`load_state_dict` (torchdata's StatefulDataLoader) is rewound itself. Any other has its batches
+cached from the mark on, up to a limit in bytes; past it the stream goes on, and a note says so. Random numbers that fetching
+a batch draws are drawn again on replay, so that a run with probes sees just what a run without them would.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 
 class Rng(Protocol):
-    """The user's global random state."""
+    """The random state that fetching a batch may draw from."""
 
     def get(self) -> Any:
         """The present state."""
@@ -40,24 +40,23 @@ class Batches:
         note: Callable[[str], None] = lambda message: None,
     ) -> None:
         """`size` gives a batch's bytes, `clone` a copy that the user's loop cannot change."""
-        self._loader, self._rng = loader, rng
+        self.loader, self._rng = loader, rng
         self._limit, self._size, self._clone, self._note = limit, size, clone, note
         self._rewinds_itself = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
-        self._recording = self._replay = replay
+        self._replay = replay
+        self.recording = False  # from a mark until it is forgotten
         self._iterator: Iterator[Any] | None = None
         self._epoch = 0  # epochs begun
         self._drawn = 0  # batches drawn from the epoch under way
-        self._epoch_rng: Any = None  # random state before the epoch under way was begun
-        self._cache: list[
-            tuple[Any, Any]
-        ] = []  # (batch, random states before and after drawing it, if that changed it)
-        self._bytes, self._full = 0, False
         self._cursor = 0  # batches given out since the mark
-        self._marked: Any = None  # the loader's own state at the mark
-        self._origin = self._place()
-        self._starts: list[Any] = []  # random states before each epoch begun since the origin
-        self._forced: list[Any] = []  # the same, while a checkpoint is being read forward
-        self._length = 0  # batches drawn since the origin
+        self._places: dict[int, Any] = {}  # of a loader that rewinds itself: its own state, by cursor
+        self._cache: list[tuple[Any, Any]] = []  # (batch, random states around drawing it if that changed them)
+        self._bytes, self._full = 0, False
+        # The way back here from a new process: read on from the start of an epoch, with these random states.
+        self._since = 0  # that epoch
+        self._starts: list[Any] = []  # random states before it and before each epoch after it
+        self._length = 0  # batches drawn since
+        self._lead = 0  # of those, batches before the first that is cached
 
     def next(self) -> Any:
         """The next batch: from the cache as long as it lasts, then from the loader."""
@@ -66,46 +65,49 @@ class Batches:
             self._cursor += 1
             if rng is not None:
                 self._rng.set(rng[1])
-            if self._recording:
+            if self.recording:
                 return self._clone(batch)
             if self._cursor == len(self._cache):
                 self._drop_cache()
             return batch
         self._cursor += 1
-        if not self._recording or self._rewinds_itself or self._full:
+        if not self.recording or self._rewinds_itself or self._full:
             return self._draw()
         batch, rng = self._draw_watched()
-        self._bytes += self._size(batch)
-        if self._bytes > self._limit:
+        if self._bytes + self._size(batch) > self._limit:
             self._overflow()
         else:
-            self._cache.append((self._clone(batch), rng))
+            self._store(batch, rng)
         return batch
 
     # Stream
 
     def mark(self) -> None:
         """Remember this position; record from here on."""
-        self._recording = self._replay
-        rest = self._cache[self._cursor :]
+        self.recording = self._replay
         if self._rewinds_itself:
-            self._marked = copy.deepcopy(self._loader.state_dict())  # type: ignore[attr-defined]
-        if not rest:
-            self._origin, self._starts, self._length = self._place(), [], 0
+            if self._iterator is None:
+                self._begin_epoch()
+            self._places, self._cursor = {0: self._place()}, 0
+            return
+        rest = self._cache[self._cursor :]
+        if rest:
+            self._lead += self._cursor
+        else:
+            self._settle()
         self._cache, self._cursor, self._full = rest, 0, False
         self._bytes = sum(self._size(batch) for batch, _ in rest)
 
     def position(self) -> int:
-        """Batches given out since the mark."""
+        """Batches given out since the mark; the position can be rewound to."""
+        if self._rewinds_itself:
+            self._places[self._cursor] = self._place()
         return self._cursor
 
     def rewind(self, position: int = 0) -> None:
         """Back to the mark, or to a position after it."""
         if self._rewinds_itself:
-            self._loader.load_state_dict(copy.deepcopy(self._marked))  # type: ignore[attr-defined]
-            self._iterator = iter(self._loader)
-            for _ in range(position):
-                self._draw()
+            self._go_to(self._places[position])
             self._cursor = position
         else:
             # Past a full cache the stream has gone on: that position cannot be had again, and the note said so.
@@ -113,7 +115,7 @@ class Batches:
 
     def forget(self) -> None:
         """The mark is not needed any more: give out what is cached and record nothing."""
-        self._recording = False
+        self.recording = False
         if self._cursor >= len(self._cache):
             self._drop_cache()
 
@@ -127,7 +129,7 @@ class Batches:
             try:
                 batch = next(self._iterator)
             except StopIteration:
-                if self._drawn == 0 and not self._rewinds_itself:
+                if self._drawn == 0:
                     break
                 self._iterator, self._drawn = None, 0
                 continue
@@ -137,19 +139,22 @@ class Batches:
         if self._epoch <= 1:
             raise ValueError("the loader gave no batch: it is empty")
         raise ValueError(
-            f"the loader gave no batch in epoch {self._epoch}: it must start anew each time it is iterated (a generator does not)"
+            f"the loader gave no batch in epoch {self._epoch}: "
+            "it must start anew each time it is iterated (a generator does not)"
         )
 
     def _begin_epoch(self) -> None:
-        if self._forced:
-            self._rng.set(self._forced.pop(0))
-        sampler = getattr(self._loader, "sampler", None)
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(self._epoch)
-        self._epoch_rng = self._rng.get()
-        self._starts.append(self._epoch_rng)
-        self._iterator = iter(self._loader)
+        if not self._cache:
+            self._since, self._starts, self._length = self._epoch, [], 0
+        self._announce(self._epoch)
+        self._starts.append(self._rng.get())
+        self._iterator = iter(self.loader)
         self._epoch += 1
+
+    def _announce(self, epoch: int) -> None:
+        sampler = getattr(self.loader, "sampler", None)
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
 
     def _draw_watched(self) -> tuple[Any, Any]:
         """A batch, and the random states before and after drawing it if that changed them."""
@@ -158,63 +163,73 @@ class Batches:
         after = self._rng.get()
         return batch, None if self._rng.same(before, after) else (before, after)
 
+    def _store(self, batch: Any, rng: Any) -> None:
+        if not self._cache:
+            self._lead = self._length - 1
+        self._bytes += self._size(batch)
+        self._cache.append((self._clone(batch), rng))
+
     def _overflow(self) -> None:
         self._full = True
         self._note(
-            f"replay: {len(self._cache)} batches fill the cache of {self._limit} bytes; probes see those again and then the stream "
-            "goes on (raise `replay_bytes`, or use a loader with state_dict such as torchdata's StatefulDataLoader)"
+            f"replay: {len(self._cache)} batches fill the cache of {self._limit} bytes; probes see those again and then "
+            "the stream goes on (raise `replay_bytes`, or use a loader with state_dict such as torchdata's "
+            "StatefulDataLoader)"
         )
 
     def _drop_cache(self) -> None:
         self._cache, self._cursor, self._bytes = [], 0, 0
-        self._origin, self._starts, self._length = self._place(), [], 0
+        self._settle()
+
+    def _settle(self) -> None:
+        """Epochs before the one under way are not needed any more to come back here."""
+        begun = self._iterator is not None
+        self._since, self._starts = self._epoch - begun, self._starts[-1:] if begun else []
+        self._length = self._drawn
 
     def _place(self) -> dict[str, Any]:
-        return {"epoch": self._epoch, "drawn": self._drawn, "rng": self._epoch_rng}
+        state = copy.deepcopy(self.loader.state_dict())  # type: ignore[attr-defined]
+        return {"loader": state, "epoch": self._epoch, "drawn": self._drawn}
+
+    def _go_to(self, place: dict[str, Any]) -> None:
+        self._epoch, self._drawn = place["epoch"], place["drawn"]
+        self._announce(self._epoch - 1)
+        self.loader.load_state_dict(copy.deepcopy(place["loader"]))  # type: ignore[attr-defined]
+        self._iterator = iter(self.loader)
 
     # Going on in another process
 
     def state_dict(self) -> dict[str, Any]:
         """Where the stream stands: the epoch it came from, how far it was read, and what must be cached again."""
         return {
-            "origin": dict(self._origin),
-            "starts": list(self._starts),
-            "length": self._length,
-            "cached": [None if rng is None else rng[0] for _, rng in self._cache],
+            "rng": self._rng.get(),
             "cursor": self._cursor,
-            "recording": self._recording,
+            "recording": self.recording,
             "full": self._full,
-            "marked": self._marked,
-            "loader": copy.deepcopy(self._loader.state_dict()) if self._rewinds_itself else None,  # type: ignore[attr-defined]
+            "places": self._places,
+            # Asking a loader that was not begun for its state would begin it.
+            "place": self._place() if self._rewinds_itself and self._iterator is not None else None,
+            "since": self._since,
+            "starts": list(self._starts),
+            "lead": self._lead if self._cache else self._length,
+            "cached": [None if rng is None else rng[0] for _, rng in self._cache],
+            "length": self._length,
         }
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
-        """Read the loader forward to where `state_dict` stood. The global random state is left as it was before the call."""
-        now = self._rng.get()
-        self._recording, self._full, self._marked = values["recording"], values["full"], values["marked"]
+        """Bring the loader, and the random state, to where they stood at `state_dict`."""
+        self._places, self._full = dict(values["places"]), values["full"]
         if self._rewinds_itself:
-            self._loader.load_state_dict(copy.deepcopy(values["loader"]))  # type: ignore[attr-defined]
-            self._iterator = iter(self._loader)
+            if values["place"] is not None:
+                self._go_to(values["place"])
         else:
             self._read_forward(values)
-        self._cursor = values["cursor"]
-        self._rng.set(now)
+        self._cursor, self.recording = values["cursor"], values["recording"]
+        self._rng.set(values["rng"])
 
     def _read_forward(self, values: dict[str, Any]) -> None:
-        origin = values["origin"]
-        begun = origin["drawn"] > 0
         self._cache, self._bytes, self._iterator, self._drawn = [], 0, None, 0
-        self._epoch = origin["epoch"] - begun
-        self._forced = [*([origin["rng"]] if begun else []), *values["starts"]]
-        for _ in range(origin["drawn"]):
-            self._draw()
-        self._origin, self._starts, self._length = dict(origin), [], 0
-        for before in values["cached"]:
-            if before is not None:
-                self._rng.set(before)
-            batch, rng = self._draw_watched()
-            self._bytes += self._size(batch)
-            self._cache.append((self._clone(batch), rng))
-        while self._length < values["length"]:
-            self._draw()
-        self._forced = []
+        self._epoch, starts = values["since"], iter(values["starts"])
+        lead, cached = values["lead"], values["cached"]
+
+        def draw(before: Any = None) -> tuple[Any, Any]: ...

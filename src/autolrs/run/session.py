@@ -1,8 +1,8 @@
 """The one place where commands become effects: snapshot, restore, set the LR, count steps, collect losses, tell the engine.
 
-Data flows one way: host -> losses -> forecast -> posterior -> command -> host. The session acts at boundaries only (the end of a segment, a validation
-loss, a check); a step in between appends one loss and counts down. Invariant: setting the LR is the last action before a step,
-because a restore brings the old LR back.
+Data flows one way: host -> losses -> forecast -> posterior -> command -> host. The session acts at boundaries only (the
+end of a segment, a validation loss, a check); a step in between appends one loss and counts down. Invariant: setting the
+LR is the last action before a step, because a restore brings the old LR back.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Session:
         read: Read | None = None,
         versions: dict[str, str] | None = None,
     ) -> None:
-        """`read` turns recorded losses into floats, leaving out those of skipped steps; by default each is a number already."""
+        """`read` turns losses into floats, leaving out those of skipped steps; by default each is a number already."""
         self.host, self.strategy, self.stream, self.journal = host, strategy, stream, journal
         self.listeners: list[Callable[[Event], None]] = []
         self._read: Read = read or (lambda losses: [float(loss) for loss in losses])
@@ -144,9 +144,7 @@ class Session:
         """Take the stage's snapshot again: the host's state was changed from outside before the first step."""
         if self._base is not None and self.command_steps == 0:
             self.host.release(self._base)
-            self._base = self.host.snapshot()
-            if self.stream is not None:
-                self.stream.mark()
+            self._base = self._save()
             self.host.set_lr(self.lr)
 
     def rollback(self) -> None:
@@ -157,7 +155,7 @@ class Session:
     # Lowering commands to effects
 
     def _next(self) -> None:
-        """Decide and begin the next command. One that was asked before a kill and never answered is repeated, not remade."""
+        """Decide and begin the next command. One asked before a kill and never answered is repeated, not remade."""
         asked_before = self.state.outstanding[0] if self.state.outstanding else self.state.committing
         command = asked_before or engine.decide(self.state, self.strategy)
         if isinstance(command, Finish):
@@ -177,9 +175,7 @@ class Session:
         if isinstance(command, Commit):
             self._place_commit(command)
         elif self._base is None:
-            self._base = self.host.snapshot()
-            if self.stream is not None:
-                self.stream.mark()
+            self._base = self._save()
         else:
             self._restore(*((self._base, 0) if command.start_from is None else self._kept[command.start_from]))
         self._aim()
@@ -196,6 +192,12 @@ class Session:
             self.stream.forget()
         self._release(self._base, *(token for token, _ in self._kept.values()))
         self._base, self._kept = None, {}
+
+    def _save(self) -> Token:
+        # Marking may begin an epoch, which draws random numbers: what it drew belongs to the snapshot.
+        if self.stream is not None:
+            self.stream.mark()
+        return self.host.snapshot()
 
     def _restore(self, token: Token, position: int) -> None:
         # Rewinding may draw random numbers (a new iterator), so the random state is put back after it.
@@ -328,7 +330,7 @@ class Session:
         }
 
     def load_state_dict(self, values: dict[str, Any]) -> None:
-        """Go on from `state_dict`'s point; the host and the stream must stand there already. The journal says that it was resumed."""
+        """Go on from `state_dict`'s point, where host and stream must stand already. The journal says it was resumed."""
         self.state = State.from_json(values["state"])
         self.begun = True
         self._command = decode(values["command"])
@@ -375,7 +377,7 @@ def locate(profile: Profile, step: int) -> tuple[Segment, int]:
 
 
 def diverged(losses: Sequence[float], recent: int) -> bool:
-    """Whether the last `recent` losses are not finite or stand far above the first: three times its size, or the first stretch's spread."""
+    """Whether the last `recent` losses are not finite or stand far above the first: by three times its size or spread."""
     if not all(map(math.isfinite, losses[-recent:])):
         return True
     first = losses[: max(1, min(recent, 8))]

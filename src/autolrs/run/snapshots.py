@@ -1,7 +1,8 @@
 """Copies of a nested state (dictionaries, lists, tensors) into buffers that are kept and used again.
 
-A run takes one snapshot a stage and restores it ten times: the first allocates, all others copy in place, so nothing is allocated later, addresses stay,
-and the cost is that of a memory copy. What a tensor is and how it is copied comes from the adapter.
+A run takes one snapshot a stage and restores it ten times: the first allocates, all others copy in place, so nothing is
+allocated later, addresses stay, and the cost is that of a memory copy. What a tensor is and how it is copied comes from
+the adapter.
 """
 
 from __future__ import annotations
@@ -31,17 +32,23 @@ class TreeCopier(Generic[T]):
         self._leaf, self._allocate, self._fits, self._copy_all = leaf, allocate, fits, copy_all
 
     def copy(self, source: Any, into: Any = None, allocate: Callable[[T], T] | None = None) -> Any:
-        """`source`'s structure with copies of its tensors, written into `into`'s tensors wherever they stand at the same place and fit."""
+        """`source`'s structure with copies of its tensors, written into those of `into` that stand at the same place and fit.
+
+        A tensor that stands in two places (tied weights) is copied once and stands in both places of the copy.
+        """
         targets: list[T] = []
         sources: list[T] = []
+        copies: dict[int, T] = {}
         used: set[int] = set()
         make = allocate or self._allocate
 
         def walk(source: Any, into: Any) -> Any:
             if isinstance(source, self._leaf):
+                if id(source) in copies:
+                    return copies[id(source)]
                 fits = isinstance(into, self._leaf) and id(into) not in used and self._fits(into, source)
-                target = into if fits else make(source)
-                used.add(id(target))  # two places that share one tensor must not both be written into it
+                target = copies[id(source)] = into if fits else make(source)
+                used.add(id(target))  # two tensors must not both be written into one that stands in two places
                 targets.append(target)
                 sources.append(source)
                 return target

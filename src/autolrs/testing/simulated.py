@@ -1,8 +1,9 @@
 """An analytic noisy training problem: what a network does to a scheduler, without a network.
 
-SGD on a quadratic with a spectrum of curvatures and gradient noise, in expectation: every coordinate's mean square v follows
-v <- (1 - lr * h)^2 v + lr^2 * noise. Small LRs are slow, large ones hit a noise floor that a decay lowers, and an LR above 2 / max(h)
-diverges. The observed loss adds batch noise that depends on the seed and the data position alone, so batches can be replayed.
+SGD on a quadratic with a spectrum of curvatures and gradient noise, in expectation: every coordinate's mean square v
+follows v <- (1 - lr * h)^2 v + lr^2 * noise. Small LRs are slow, large ones hit a noise floor that a decay lowers, and
+an LR above 2 / max(h) diverges. The observed loss adds batch noise that depends on the seed and the data position
+alone, so batches can be replayed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ class SimulatedHost:
     """A `TrainingHost` and a `Stream` with a known best LR.
 
     Args:
-        problem: `quadratic` (curvatures spread geometrically over two decades) or `power` (a power law over four: slow tails).
+        problem: `quadratic` (curvatures spread geometrically over two decades) or `power` (a power law over four: slow
+            tails).
         noise: gradient noise; sets the floor of the loss at a given LR.
         batch_noise: relative noise of each observed training loss.
         seed: of the batch noise.
@@ -138,8 +140,10 @@ class SimulatedHost:
         """Expected loss after `steps` more steps at a constant LR, in closed form."""
         with np.errstate(over="ignore", invalid="ignore"):
             rate = (1.0 - lr * self.curvature) ** 2
-            floor = lr * lr * self._gradient_noise / (1.0 - rate)
-            value = floor + (self.mean_square - floor) * rate**steps
+            final = rate**steps
+            # Noise adds up as a geometric series, which at rate 1 (an LR of 0 or of exactly 2 / h) is plain counting.
+            total = np.divide(1.0 - final, 1.0 - rate, out=np.full(rate.shape, float(steps)), where=rate != 1.0)
+            value = final * self.mean_square + total * lr * lr * self._gradient_noise
         loss = float(self._half @ value)
         return loss if math.isfinite(loss) else math.inf
 

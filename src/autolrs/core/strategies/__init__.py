@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from autolrs.core.engine import Strategy
+from autolrs.core.strategies.horizon import Horizon
 from autolrs.core.strategies.paper import Paper
 
-STRATEGIES: dict[str, type[Paper]] = {"paper": Paper}
-DEFAULT = "paper"
+STRATEGIES: dict[str, Callable[[], Strategy]] = {"horizon": Horizon, "paper": Paper}
 
 
 def get(name: str) -> Strategy:

@@ -1,8 +1,9 @@
 """Algorithm 1 of the paper as a strategy: per stage k probes chosen by LCB, the lowest posterior mean commits.
 
-The same algorithm as nested loops is `core/reference.py`; a property test holds the two equal. The switches (`replay`, `keep_winner`, `abort_diverged`,
-`bounded_forecast`, `max_lr_move`, `final_anneal`) are off in the strict preset. Where the paper is silent: see `core/settings.py`;
-and a probe that diverged enters the posterior at the stage's worst finite forecast and can never win.
+The same algorithm as nested loops is `core/reference.py`; a property test holds the two equal. The switches (`replay`,
+`keep_winner`, `abort_diverged`, `bounded_forecast`, `max_lr_move`, `final_anneal`) are off in the strict preset. Where
+the paper is silent: see `core/settings.py`; and a probe that diverged enters the posterior at the stage's worst finite
+forecast and can never win.
 """
 
 from __future__ import annotations
@@ -115,8 +116,12 @@ def _commit(state: State, stage: curriculum.Stage) -> Commit:
         lr = next(probe.lr for probe in state.probes if probe.index == index)
         kept = index if state.settings.keep_winner else None
         return Commit(state.stage, constant(stage.steps, lr), kept)
-    lr = state.interval[0] if state.previous_lr is None else state.previous_lr
-    what = "the interval's lowest LR" if state.previous_lr is None else "the previous LR"
+    # The previous LR stays, unless it is unknown or just diverged itself.
+    previous = state.previous_lr
+    if previous is None or any(probe.lr == previous for probe in state.probes):
+        lr, what = state.interval[0], "the interval's lowest LR"
+    else:
+        lr, what = previous, "the previous LR"
     if stage.n_probes:
         note = f"all {len(state.probes)} probes of stage {state.stage} diverged: keeping {what}, {lr:.4g}"
     else:

