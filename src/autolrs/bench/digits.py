@@ -1,14 +1,14 @@
 """The demo's task: a small network on scikit-learn's digits, which ship with the package and need no download.
 
-Images are shifted by up to a pixel at random, so that the network does not know them by heart after ten epochs and the training loss
-keeps meaning something. Nothing here knows about learning-rate schedules but `train_cosine`, the rival that the demo compares with.
+Images are shifted by up to a pixel at random, so that the network does not know them by heart after ten epochs and the
+training loss keeps meaning something. Nothing here knows about learning-rate schedules but `train_cosine`, the rival
+that the demo compares with.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Batches:
-    """Endless-by-epoch shuffled batches of shifted images. Each `iter()` is the next epoch; its order depends on (seed, epoch) alone."""
+    """Shuffled batches of shifted images. Each `iter()` is the next epoch; its order depends on (seed, epoch) alone."""
 
     def __init__(self, images: Tensor, labels: Tensor, seed: int) -> None:
         """`images` of shape (n, 8, 8)."""
@@ -73,7 +73,7 @@ class Digits:
         return self.score(self.validation)[0]
 
     def score(self, images: Batch) -> tuple[float, float]:
-        """(mean loss, accuracy) on a set of images, without dropout; the train mode is put back."""
+        """(mean loss, accuracy) on a set of images, in eval mode; the train mode is put back."""
         was_training = self.model.training
         self.model.eval()
         with torch.no_grad():
@@ -85,12 +85,13 @@ class Digits:
 
 
 def build(seed: int = 0) -> Digits:
-    """A network of 64-64-64-10 with dropout, Adam, and the data split into train, validation and test."""
+    """A network of 64-64-64-10, Adam, and the data split into train, validation and test."""
     images, labels = _load()
-    with seeded(seed):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
         model = nn.Sequential(
-            nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.1),
-            nn.Linear(64, 64), nn.ReLU(), nn.Dropout(0.1),
+            nn.Linear(64, 64), nn.ReLU(),
+            nn.Linear(64, 64), nn.ReLU(),
             nn.Linear(64, 10),
         )  # fmt: skip
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
@@ -111,28 +112,19 @@ def make() -> tuple[nn.Module, torch.optim.Optimizer, Batches, Callable[[Batch],
 
 
 def train_cosine(seed: int, peak: float, steps: int, on_step: Callable[[], None] = lambda: None) -> Digits:
-    """A finished training of `steps` steps whose LR follows half a cosine from `peak` to 0; `on_step` is called after each."""
+    """A finished training of `steps` steps whose LR follows half a cosine from `peak` to 0."""
     task = build(seed)
     done = 0
-    with seeded(seed):
-        while done < steps:
-            for batch in task.loader:
-                for group in task.optimizer.param_groups:
-                    group["lr"] = peak * 0.5 * (1.0 + math.cos(math.pi * done / steps))
-                task.train_step(batch)
-                done += 1
-                on_step()
-                if done == steps:
-                    break
+    while done < steps:
+        for batch in task.loader:
+            for group in task.optimizer.param_groups:
+                group["lr"] = peak * 0.5 * (1.0 + math.cos(math.pi * done / steps))
+            task.train_step(batch)
+            done += 1
+            on_step()
+            if done == steps:
+                break
     return task
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """A block whose random numbers (first weights, dropout) follow `seed`; the caller's generator is left alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
 
 
 def _load() -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ out. Nothing here knows the paper: Algorithm 1 is `strategies/paper.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from autolrs.core.types import (
     Command,
     Commit,
     Committed,
+    Continued,
     Event,
     Finish,
     Finished,
@@ -53,7 +54,7 @@ class State:
     raw_steps: int = 0  # committed, probed and aborted
     evaluations: int = 0
     finished: str | None = None
-    events: int = 0  # folded so far; a point to resume from is such a number
+    events: int = field(default=0, compare=False, repr=False)  # folded so far; a point to resume from is such a number
 
     @property
     def schedule(self) -> Schedule:
@@ -118,6 +119,8 @@ def evolve(state: State | None, event: Event) -> State:
         if state is not None:
             raise ValueError("a run can only start once")
         return _begin(event)
+    if isinstance(event, Continued):
+        return replace(State.from_json(event.state), events=1)
     if state is None:
         raise ValueError(f"a run must begin with Started, got {type(event).__name__}")
     if isinstance(event, Resumed):
@@ -126,13 +129,15 @@ def evolve(state: State | None, event: Event) -> State:
 
 
 def history(events: Iterable[Event]) -> list[Event]:
-    """The events that count: each Resumed undoes what came after the point it resumed from."""
+    """The events that count: each Resumed undoes what came after the point it resumed from, each Continued all before it."""
     kept: list[Event] = []
     for event in events:
         if isinstance(event, Resumed):
             if not 0 < event.at <= len(kept):
                 raise ValueError(f"Resumed points at event {event.at} of {len(kept)}")
             del kept[event.at :]
+        elif isinstance(event, Continued):
+            kept = [event]
         else:
             kept.append(event)
     return kept

@@ -80,6 +80,7 @@ class Settings:
     mini_fraction: float = 0.02  # length of a miniature run; at 1 % noise decides, at 4 % six of them cost too much
     horizon_shift: float = 0.7  # octaves by which the best peak of a miniature run is too high for the whole one
     warmup_fraction: float = 0.05  # of the run, unless warmup_steps is given
+    decay_to: float = 0.0  # where the decay ends, as a share of the peak
     evaluate_cost: float = 10 / 3  # steps' worth of one `evaluate`: ten forward passes, a third of a step each
 
     # Range test for lr="auto"
@@ -148,6 +149,7 @@ class Settings:
         _check_float("mini_fraction", self.mini_fraction, 0, 1)
         _check_float("horizon_shift", self.horizon_shift, -10, 10)
         _check_float("warmup_fraction", self.warmup_fraction, 0, 1, low_open=False)
+        _check_float("decay_to", self.decay_to, 0, 1, low_open=False)
         _check_float("evaluate_cost", self.evaluate_cost, 0, math.inf, low_open=False)
         if self.strategy == "paper":
             self._check_first_probe()

@@ -216,19 +216,26 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class Continued:
+    """The run went on from a checkpoint that this journal need not know: `state` is the engine's state there, as plain values."""
+
+    state: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The run reached its end."""
 
     reason: str
 
 
-Event = Started | Asked | Ranged | Probed | Aborted | Committed | Noted | Resumed | Finished
+Event = Started | Asked | Ranged | Probed | Aborted | Committed | Noted | Resumed | Continued | Finished
 
 _KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Segment, Forecast, Probe, Commit, Wait, Finish),
-        *(Started, Asked, Ranged, Probed, Aborted, Committed, Noted, Resumed, Finished),
+        *(Started, Asked, Ranged, Probed, Aborted, Committed, Noted, Resumed, Continued, Finished),
     )
 }
 
@@ -245,6 +252,8 @@ def encode(value: Any) -> Any:
         return [encode(item) for item in value]
     if isinstance(value, dict):
         return {key: encode(item) for key, item in value.items()}
+    if isinstance(value, Continued):  # its state is plain values already
+        return {"kind": "Continued", "state": value.state}
     if type(value).__name__ in _KINDS:
         body = {field.name: encode(getattr(value, field.name)) for field in fields(value)}
         return {"kind": type(value).__name__, **body}
@@ -260,8 +269,10 @@ def decode(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(decode(item) for item in value)
     if isinstance(value, dict):
-        body = {key: decode(item) for key, item in value.items() if key != "kind"}
         kind = value.get("kind")
+        if kind == "Continued":
+            return Continued(value["state"])
+        body = {key: decode(item) for key, item in value.items() if key != "kind"}
         if kind is None:
             return body
         if kind == "float":

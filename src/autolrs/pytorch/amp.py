@@ -1,4 +1,4 @@
-"""Steps that mixed precision skipped: a GradScaler that met an overflow calls off the step, which then must not count."""
+"""Steps that mixed precision skipped: a GradScaler that met an overflow calls off the step, and it must not count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 class SkippedSteps:
     """Watches an optimizer under a GradScaler.
 
-    Most optimizers are simply not called when a step is skipped. Fused ones are called with a flag: on an accelerator it is
+    Most optimizers are not called when a step is skipped. Fused ones are called with a flag: on an accelerator it is
     kept beside the loss and read with it, without a synchronisation; on the CPU it is read at once.
     """
 
@@ -37,6 +37,5 @@ class SkippedSteps:
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
         found = getattr(optimizer, "found_inf", None)
-        on_device = isinstance(found, Tensor) and not found.is_cpu
-        self._flag = found.detach() if on_device else None
-        self._called = on_device or not found
+        self._flag = found.detach() if isinstance(found, Tensor) and not found.is_cpu else None
+        self._called = self._flag is not None or not found

@@ -15,14 +15,15 @@ from torch import Tensor, nn
 
 import autolrs
 from autolrs.core import strategies
-from autolrs.core.engine import Strategy, fold
+from autolrs.core.engine import State, Strategy, fold
 from autolrs.core.schedule import Schedule
 from autolrs.core.settings import Settings
 from autolrs.core.types import Committed, Event, Finished, Resumed
 from autolrs.pytorch import checkpoint
 from autolrs.pytorch.amp import SkippedSteps
 from autolrs.pytorch.batch import clone_batch, size_of_batch
-from autolrs.pytorch.state import TorchHost, read_losses
+from autolrs.pytorch.rng import LoaderRng
+from autolrs.pytorch.state import TorchHost, number, read_losses
 from autolrs.run.journal import Journal, JournalError
 from autolrs.run.replay import Batches
 from autolrs.run.session import Session
@@ -52,9 +53,9 @@ class AutoLRS:
         optimizer: any `torch.optim.Optimizer` without a scheduler; its groups keep their LR ratios to the first.
         total_steps: committed optimizer steps; None goes on until the loop is left (strategy "paper" only).
         lr: the search interval (min, max), or "auto" to find it by a range test.
-        strategy: "horizon" (one search on miniature runs), "paper" (Algorithm 1), or a strategy object of `autolrs.core.strategies`.
+        strategy: "horizon" (one search on miniature runs), "paper" (Algorithm 1), or an object of `core.strategies`.
         evaluate: `() -> float`, the validation loss on a small fixed subset; used in late stages. Called in eval mode.
-        run_dir: folder for the journal, the schedule and a checkpoint after every commit; None keeps everything in memory.
+        run_dir: folder for the journal, the schedule and a checkpoint after commits; None keeps everything in memory.
         seed: of the search where it draws (random search).
         checkpoint_every: commits between two checkpoints in `run_dir`; 0 writes none.
         preset: "strict" (as printed) or "practical".
@@ -112,25 +113,16 @@ class AutoLRS:
     # The loop
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """Batches of `loader`, epoch after epoch, until `total_steps` are committed; probes get theirs replayed if `replay` is on."""
-        settings = self.session.state.settings
-        feed = Batches(
-            loader,
-            self.host.rng,
-            replay=settings.replay,
-            limit=settings.replay_bytes,
-            size=size_of_batch,
-            clone=clone_batch,
-            note=self.session.note,
-        )
-        if self._feed_state is not None:
-            feed.load_state_dict(self._feed_state)
-            self._feed_state = None
-        self._feed = feed
-        if settings.replay:
-            self.session.stream = feed
+        """Batches of `loader`, epoch after epoch, until `total_steps` are committed.
+
+        With `replay` on, all probes of a stage get the same ones. A second call with the same loader goes on where the
+        first was left.
+        """
+        feed = self._feed if self._feed is not None and self._feed.loader is loader else self._new_feed(loader)
         if self.raw_steps == 0:
             self.session.refresh()
+        elif self.exploring and self.settings.replay and not feed.recording:
+            feed.mark()
         calls, quiet = self._calls, 0
         while not self.done:
             yield feed.next()
@@ -140,18 +132,20 @@ class AutoLRS:
                 raise RuntimeError(
                     f"`auto.step(loss)` was not called for {quiet} batches: call it after each `optimizer.step()`"
                 )
+        # Let the loader go: an iterator with workers that is left to the garbage collector takes seconds to end.
+        self._feed_state, self._feed, self.session.stream = feed.state_dict(), None, None
 
     def step(self, loss: Tensor | float) -> StepInfo:
-        """Count one optimizer step with this training loss and set the LR of the next one; stands where `scheduler.step()` would."""
+        """Count an optimizer step with this loss and set the LR of the next; stands where `scheduler.step()` would."""
         session = self.session
         self._calls += 1
         if session.state.finished is not None:
             return self._step_after_end()
         lr, exploring = session.lr, session._gain == 0
-        if isinstance(loss, Tensor):
+        if isinstance(loss, Tensor) and loss.numel() == 1:
             loss = loss.item() if loss.is_cpu else loss.detach()
         elif not isinstance(loss, (int, float)):
-            loss = _number(loss)
+            loss = number(loss, "`loss`")
         if self._skipped is not None:
             if self._skipped.whole_step():
                 return StepInfo(lr, exploring, session.committed_steps, session.raw_steps, False, False)
@@ -161,15 +155,10 @@ class AutoLRS:
         return _info(StepInfo, (lr, exploring, session.committed_steps, session.raw_steps, done, True))
 
     def track(self, **objects: Any) -> None:
-        """Save and restore these around probes too: a GradScaler, an EMA model, anything with `state_dict` and `load_state_dict`."""
+        """Save and restore these around probes too: a GradScaler, an EMA, all with state_dict and load_state_dict."""
         if self.raw_steps:
             raise RuntimeError(f"`track` must be called before the first step, got it after {self.raw_steps}")
-        for name, value in objects.items():
-            if not (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
-                raise TypeError(f"`{name}` must have state_dict and load_state_dict, got {type(value).__name__}")
-            self.host.tracked[name] = value
-            if SkippedSteps.is_scaler(value):
-                self._skipped = SkippedSteps(self.optimizer)
+        self._track(objects)
         self.session.refresh()
 
     def on_commit(self, callback: Callable[[Committed], None]) -> None:
@@ -218,46 +207,77 @@ class AutoLRS:
         return self.session.state.settings
 
     def rollback(self) -> None:
-        """Put the model back to where the probe under way began, for saving or looking at it; the probe starts again."""
+        """Put the model back to where the probe under way began, to save it or look at it; the probe starts again."""
         self.session.rollback()
 
     # Checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on exactly, also in the middle of a probe, beside the model's and optimizer's own state dicts.
+        """All that is needed to go on exactly, also in the middle of a probe.
 
-        Holds the stage's snapshot (one copy of the training state), the random state and the data position. Loads under `weights_only`.
+        Holds the training state and the stage's snapshot of it, the random state and the data position. Loads under
+        `weights_only`.
         """
         session = self.session.state_dict()
         tokens = [session["base"], *(kept[0] for kept in session["kept"].values())]
-        live = self.host.copy_of_live()
         return {
             "autolrs": 1,
             "session": session,
             "snapshots": {token: self.host.dump(token) for token in tokens if token is not None},
             "ratios": list(self.host.ratios),
-            # What the user's own model and optimizer state dicts leave out: non-persistent buffers, tracked objects, random state.
-            "live": {part: live[part] for part in ("model", "loose", "optimizer", "tracked", "rng")},
-            "feed": None if self._feed is None else self._feed.state_dict(),
+            "live": self.host.copy_of_live(),
+            "feed": self._feed_state if self._feed is None else self._feed.state_dict(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from `state_dict`: model, optimizer, tracked objects and random state stand where they stood then."""
+        self._load(state_dict, own_journal=False)
+
+    def _load(self, state_dict: dict[str, Any], *, own_journal: bool) -> None:
         if state_dict.get("autolrs") != 1:
             raise ValueError(f"not a state dict of AutoLRS, or of a newer one: version {state_dict.get('autolrs')!r}")
+        saved = State.from_json(state_dict["session"]["state"])
+        given = {name: value for name, value in self.settings.to_dict().items() if name != "base_lr"}
+        _check_same_run("the checkpoint", saved, given, self.session.state.validation)
         self.host.check(state_dict["live"])
         self.host.forget_snapshots()
         for token, tree in state_dict["snapshots"].items():
             self.host.put(token, tree)
         self.host.ratios = list(state_dict["ratios"])
         self.host.load(state_dict["live"])
-        self._feed_state = state_dict["feed"]
-        if self._feed is not None and self._feed_state is not None:
-            self._feed.load_state_dict(self._feed_state)
-            self._feed_state = None
-        self.session.load_state_dict(state_dict["session"])
+        if self._feed is None or state_dict["feed"] is None:
+            self._feed_state = state_dict["feed"]
+        else:
+            self._feed.load_state_dict(state_dict["feed"])
+        self.session.load_state_dict(state_dict["session"], own_journal=own_journal)
 
     # Inside
+
+    def _new_feed(self, loader: Iterable[Any]) -> Batches:
+        settings = self.settings
+        self._feed = feed = Batches(
+            loader,
+            LoaderRng(loader),
+            replay=settings.replay,
+            limit=settings.replay_bytes,
+            size=size_of_batch,
+            clone=clone_batch,
+            note=self.session.note,
+        )
+        if self._feed_state is not None:
+            feed.load_state_dict(self._feed_state)
+            self._feed_state = None
+        if settings.replay:
+            self.session.stream = feed
+        return feed
+
+    def _track(self, objects: dict[str, Any]) -> None:
+        for name, value in objects.items():
+            if not (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
+                raise TypeError(f"`{name}` must have state_dict and load_state_dict, got {type(value).__name__}")
+            self.host.tracked[name] = value
+            if SkippedSteps.is_scaler(value):
+                self._skipped = SkippedSteps(self.optimizer)
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Committed):
@@ -275,30 +295,33 @@ class AutoLRS:
         foreign = self.host.foreign_lr()
         if foreign is not None and losses:
             warnings.warn(
-                f"the optimizer's LR is {foreign:.6g} but autolrs set {self.session.lr:.6g}: something else changes it, "
-                "and the schedule found will not be the one that was trained",
+                f"the optimizer's LR is {foreign:.6g} but autolrs set {self.session.lr:.6g}: something else changes "
+                "it, and the schedule found will not be the one that was trained",
                 RuntimeWarning,
                 stacklevel=5,
             )
         return read_losses(losses)
 
     def _watch_first_step(self) -> None:
-        """Weights loaded after this object was made would be lost by the first restore: see to it before the first step."""
+        """See to it that weights which were loaded after this object was made are not lost by the first restore."""
 
         @torch.compiler.disable
         def look(*_: Any) -> None:
-            handle.remove()
+            if self.raw_steps:
+                return
             if self.settings.replay and self._feed is None:
                 message = (
                     "`replay` needs `auto.batches(loader)`: without it every probe sees the batches that come next"
                 )
                 self.session.note(message)
                 warnings.warn(message, RuntimeWarning, stacklevel=4)
-            base = self.session.state_dict()["base"]
-            if base is not None and self.raw_steps == 0 and not self.host.same_parameters(base):
+            if self.session.base is not None and not self.host.unchanged(self.session.base):
                 self.session.refresh()
+            self.host.set_lr(self.lr)  # an optimizer state that was loaded brought its own
 
         handle = self.optimizer.register_step_pre_hook(look)
+        # Not in the hook itself: a hook that is removed while the hooks run breaks the others.
+        self.session.listeners.append(lambda event: handle.remove() if self.raw_steps else None)
 
     def _step_after_end(self) -> StepInfo:
         warnings.warn(
@@ -330,34 +353,21 @@ def resume(
     if not events:
         raise JournalError(f"{run_dir} holds a journal without events: nothing to resume")
     state = fold(events[:1])
-    recorded = state.settings
-    for name, value in settings.items():
-        if not hasattr(recorded, name):
-            raise TypeError(f"unknown setting `{name}`")
-        if getattr(recorded, name) != (tuple(value) if isinstance(value, list) else value):
-            raise ValueError(
-                f"`{name}` is {getattr(recorded, name)!r} in {run_dir} and {value!r} here: a run goes on as it began"
-            )
-    if state.validation != (evaluate is not None):
-        raise ValueError(
-            f"the run in {run_dir} was {'' if state.validation else 'not '}given `evaluate`: give the same now"
-        )
+    _check_same_run(str(run_dir), state, settings, evaluate is not None)
     auto = AutoLRS(
         model,
         optimizer,
-        strategy=strategy if strategy is not None else recorded.strategy,
+        strategy=strategy if strategy is not None else state.settings.strategy,
         evaluate=evaluate,
         run_dir=run_dir,
         checkpoint_every=checkpoint_every,
-        _resumed_from=recorded,
+        _resumed_from=state.settings,
     )
-    auto.host.tracked = dict(track or {})
-    if any(SkippedSteps.is_scaler(value) for value in auto.host.tracked.values()):
-        auto._skipped = SkippedSteps(optimizer)
+    auto._track(track or {})
     auto.session.journal = journal
     saved = checkpoint.load(run_dir)
     if saved is not None:
-        auto.load_state_dict(saved)
+        auto._load(saved, own_journal=True)
     else:
         journal.append(Resumed(1))
         auto.session.go_on()
@@ -385,11 +395,16 @@ def _check(model: Any, optimizer: Any, evaluate: Any) -> None:
         raise TypeError(f"`evaluate` must be a function () -> float, got {type(evaluate).__name__}")
 
 
-def _number(loss: Any) -> float:
-    try:
-        return float(loss)
-    except (TypeError, ValueError):
-        raise TypeError(f"`loss` must be a Tensor with one value or a number, got {type(loss).__name__}") from None
+def _check_same_run(where: str, recorded: State, settings: dict[str, Any], validation: bool) -> None:
+    for name, value in settings.items():
+        if not hasattr(recorded.settings, name):
+            raise TypeError(f"unknown setting `{name}`")
+        there = getattr(recorded.settings, name)
+        if there != (tuple(value) if isinstance(value, list) else value):
+            raise ValueError(f"`{name}` is {there!r} in {where} and {value!r} here: a run goes on as it began")
+    if recorded.validation != validation:
+        was = "" if recorded.validation else "not "
+        raise ValueError(f"the run in {where} was {was}given `evaluate`: give the same now")
 
 
 def _versions() -> dict[str, str]:

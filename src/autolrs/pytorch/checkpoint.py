@@ -1,10 +1,11 @@
-"""The run folder's checkpoint: one file, replaced whole. A write that fails warns and keeps the previous one; training goes on."""
+"""The run folder's checkpoint: one file, replaced whole. A write that fails warns and keeps the previous one."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,8 @@ def save(run_dir: Path, state: dict[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, run_dir / NAME)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        _warn(run_dir / NAME, error)
+    except (OSError, RuntimeError) as error:  # torch's writer turns a full disk into a RuntimeError now and then
+        _give_up(run_dir / NAME, partial, error)
 
 
 def load(run_dir: str | Path) -> dict[str, Any] | None:
@@ -36,7 +36,7 @@ def load(run_dir: str | Path) -> dict[str, Any] | None:
         return None
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
+    except (RuntimeError, OSError, EOFError, pickle.UnpicklingError, ValueError) as error:
         raise ValueError(f"{path} is not a whole checkpoint of autolrs: {error}") from error
     return state
 
@@ -48,12 +48,14 @@ def save_schedule(run_dir: Path, schedule: Schedule) -> None:
         schedule.save(partial)
         os.replace(partial, run_dir / "schedule.json")
     except OSError as error:
-        _warn(run_dir / "schedule.json", error)
+        _give_up(run_dir / "schedule.json", partial, error)
 
 
-def _warn(path: Path, error: OSError) -> None:
+def _give_up(path: Path, partial: Path, error: Exception) -> None:
+    with suppress(OSError):
+        partial.unlink()
     warnings.warn(
-        f"cannot write {path}: {error.strerror or error}; the previous one is kept and training goes on",
+        f"cannot write {path}: {getattr(error, 'strerror', None) or error}; the previous one is kept and training goes on",
         RuntimeWarning,
         stacklevel=4,
     )

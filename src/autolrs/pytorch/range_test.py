@@ -1,4 +1,4 @@
-"""The LR range test (Smith 2017) on its own: raise the LR step by step, see where the loss falls, put everything back."""
+"""The LR range test (Smith 2017) on its own: raise the LR, see where the loss falls, put everything back."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import nn
 
 from autolrs.core.interval import conclude, ramp
 from autolrs.core.settings import check_interval
-from autolrs.pytorch.state import TorchHost
+from autolrs.pytorch.state import TorchHost, number
 from autolrs.run.session import diverged
 
 
 @dataclass(frozen=True)
 class RangeTest:
-    """The interval to search, and what it was read from. `note` says so if the loss never fell and the interval is a guess."""
+    """The interval to search, and what it was read from. If the loss never fell it is a guess, as `note` says."""
 
     lr_min: float
     lr_max: float
@@ -41,7 +41,7 @@ def range_test(
     lr: tuple[float, float] = (1e-7, 10.0),
     steps: int = 100,
 ) -> RangeTest:
-    """Find the search interval of a model; model, optimizer and random state are as before when it returns or raises.
+    """Find the search interval; model, gradients, optimizer and random state are as before when it returns or raises.
 
     Args:
         data: a function that does one whole training step and returns its loss, or a loader of batches.
@@ -55,6 +55,8 @@ def range_test(
     if steps < 8:
         raise ValueError(f"`steps` must be at least 8, got {steps}")
     host = TorchHost(model, optimizer)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    gradients = [None if p.grad is None else p.grad.clone() for p in parameters]
     base = float(optimizer.param_groups[0]["lr"])
     token = host.snapshot()
     lrs: list[float] = []
@@ -62,12 +64,14 @@ def range_test(
     try:
         for segment in ramp(steps, check_interval("lr", lr)):
             host.set_lr(segment.lr_start)
-            losses.append(float(step()))
+            losses.append(number(step(), "the loss"))
             lrs.append(segment.lr_start)
             if not math.isfinite(losses[-1]) or diverged(losses, 1):
                 break
     finally:
         host.restore(token)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
     found = conclude(lrs, losses, base)
     return RangeTest(found.lr_min, found.lr_max, tuple(lrs), tuple(losses), found.note)
 

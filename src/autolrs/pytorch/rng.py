@@ -1,4 +1,4 @@
-"""The user's random state (torch on every device in use, Python's, numpy's, a loader's own generators) as plain values."""
+"""The user's random state (torch on every device in use, Python's, numpy's, a loader's generators) as plain values."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class GlobalRng:
 
     def get(self) -> dict[str, Any]:
         """The state as tensors, numbers and lists, which a `weights_only` checkpoint can hold."""
-        name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - the user's code may draw from it
+        name, keys, *rest = np.random.get_state()  # noqa: NPY002 - the user's code may draw from it
         version, internal, gauss = random.getstate()
         return {
             "torch": torch.get_rng_state(),
             "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
             "python": [version, torch.tensor(internal, dtype=torch.int64), gauss],
-            "numpy": [name, torch.from_numpy(keys.astype(np.int64)), *rest],
+            "numpy": [name, torch.from_numpy(np.asarray(keys, np.int64)), *rest],
         }
 
     def set(self, state: dict[str, Any]) -> None:

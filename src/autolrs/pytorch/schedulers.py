@@ -23,6 +23,8 @@ class ScheduleLR(LRScheduler):
     def get_lr(self) -> list[Any]:
         """LR of each group for the next step."""
         first = float(self.base_lrs[0])
+        if not first > 0:
+            raise ValueError(f"the first parameter group's `lr` must be above 0: groups keep their ratio, got {first}")
         lr = self.schedule.lr_at(self.last_epoch)
         return [lr * (float(base) / first) for base in self.base_lrs]
 

@@ -1,12 +1,13 @@
 """A PyTorch training as a `Host`: what a probe touches is saved here, in CPU buffers, and put back in place.
 
-Saved: parameters, all buffers (BatchNorm, non-persistent ones), the optimizer's state and groups, tracked objects, the global random state. Restoring copies
-into the live tensors, so that addresses stay for compiled and captured code; state that did not exist at the snapshot is removed.
+Saved: parameters, all buffers (BatchNorm, non-persistent ones), the optimizer's state and groups, tracked objects, the
+global random state. Restoring copies into the live tensors, so that addresses stay for compiled and captured code;
+state that did not exist at the snapshot is removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ class TorchHost:
                 group["lr"] = lr * ratio
 
     def foreign_lr(self) -> float | None:
-        """The optimizer's LR if somebody else has changed it since it was set here. A Tensor LR is not read: it may be on a device."""
+        """The optimizer's LR if somebody else changed it. A Tensor LR is not read: it may be on a device."""
         lr = self.optimizer.param_groups[0]["lr"]
         return None if isinstance(lr, Tensor) or self._set is None or lr == self._set else float(lr)
 
@@ -75,7 +76,7 @@ class TorchHost:
         rng = self.rng.get()
         self.model.eval()
         try:
-            return float(self._evaluate())
+            return number(self._evaluate(), "the value of `evaluate`")
         finally:
             for module, training in modes:
                 module.training = training
@@ -88,13 +89,13 @@ class TorchHost:
         tracked: dict[str, Any] = {}
         for name, value in self.tracked.items():
             if isinstance(value, nn.Module):
-                tracked[name] = {path: owner[key] for path, owner, key in _tensors(value)}
+                tracked[name] = _tensors(value)
             elif isinstance(value, torch.optim.Optimizer):
                 tracked[name] = _optimizer_tree(value)
             else:
                 tracked[name] = value.state_dict()
         return {
-            "model": {path: owner[key] for path, owner, key in _tensors(self.model)},
+            "model": _tensors(self.model),
             "loose": self._loose_parameters(),
             "optimizer": _optimizer_tree(self.optimizer),
             "tracked": tracked,
@@ -105,7 +106,7 @@ class TorchHost:
     def load(self, tree: dict[str, Any]) -> None:
         """Put a captured state into the live one, in place wherever shapes agree."""
         live = self.capture()
-        # Tracked objects of unknown kind take their state by load_state_dict and may keep what they are given: they get copies.
+        # Objects of unknown kind take their state by load_state_dict and may keep what they are given: they get copies.
         strange = {
             name: self._copier.copy(tree["tracked"][name], allocate=_at_home)
             for name, value in self.tracked.items()
@@ -141,34 +142,40 @@ class TorchHost:
         """A copy of the live state for a checkpoint."""
         return self._copier.copy(self.capture())
 
-    def same_parameters(self, token: Token) -> bool:
-        """Whether the live parameters equal a snapshot's."""
-        saved = self._slots[token]
-        live = self.capture()
-        return all(
-            torch.equal(saved[part][key].to(tensor.device), tensor)
-            for part in ("model",)
-            for key, tensor in live[part].items()
-            if isinstance(tensor, nn.Parameter)
-        )
+    def unchanged(self, token: Token) -> bool:
+        """Whether parameters and optimizer state equal a snapshot's; LRs and buffers, which change anyway, aside."""
+        parameters = [path for path, tensor in _tensors(self.model).items() if isinstance(tensor, nn.Parameter)]
+
+        def trained(tree: dict[str, Any]) -> Any:
+            optimizer = tree["optimizer"]
+            groups = [{key: value for key, value in group.items() if key != "lr"} for group in optimizer["groups"]]
+            return [tree["model"][path] for path in parameters], tree["loose"], optimizer["state"], groups
+
+        return _same(trained(self._slots[token]), trained(self.capture()))
 
     def check(self, tree: dict[str, Any]) -> None:
-        """Raise a ValueError that names the first difference between a checkpoint and the live model."""
-        live = {path: owner[key] for path, owner, key in _tensors(self.model)}
-        for path in live.keys() | tree["model"].keys():
-            if path not in live or path not in tree["model"]:
-                where = "the checkpoint" if path in tree["model"] else "the model"
+        """Raise a ValueError that names the first difference between a checkpoint and what is here."""
+        live, saved = _tensors(self.model), tree["model"]
+        for path in [*live, *saved]:
+            if path not in live or path not in saved:
+                where = "the checkpoint" if path in saved else "the model"
                 raise ValueError(f"the checkpoint is of another model: only {where} has {path!r}")
-            if live[path].shape != tree["model"][path].shape:
+            here, there = live[path], saved[path]
+            if here is not None and there is not None and (here.shape, here.dtype) != (there.shape, there.dtype):
                 raise ValueError(
-                    f"the checkpoint is of another model: {path!r} has shape {tuple(tree['model'][path].shape)} there "
-                    f"and {tuple(live[path].shape)} here"
+                    f"the checkpoint is of another model: {path!r} is {tuple(there.shape)} of {there.dtype} there "
+                    f"and {tuple(here.shape)} of {here.dtype} here"
                 )
         kind, groups = tree["optimizer"]["kind"], len(tree["optimizer"]["groups"])
         if kind != type(self.optimizer).__name__ or groups != len(self.optimizer.param_groups):
             raise ValueError(
                 f"the checkpoint is of another optimizer: {kind} with {groups} groups there, "
                 f"{type(self.optimizer).__name__} with {len(self.optimizer.param_groups)} here"
+            )
+        if tree["tracked"].keys() != self.tracked.keys():
+            raise ValueError(
+                "the checkpoint holds other tracked objects: "
+                f"{sorted(tree['tracked'])} there, {sorted(self.tracked)} here"
             )
 
     def _loose_parameters(self) -> list[Tensor]:
@@ -178,7 +185,7 @@ class TorchHost:
 
 
 def read_losses(losses: Sequence[Any]) -> list[float]:
-    """Losses as floats, with one transfer for those that are tensors. A pair is a loss and its device's flag 'this step was skipped'."""
+    """Losses as floats, with one transfer for all tensors. A pair is a loss and its device's flag 'skipped'."""
     if all(type(loss) is float for loss in losses):
         return list(losses)
     pairs = [loss if isinstance(loss, tuple) else (loss, None) for loss in losses]
@@ -186,6 +193,17 @@ def read_losses(losses: Sequence[Any]) -> list[float]:
     read = iter(torch.stack([tensor.reshape(()).double() for tensor in tensors]).tolist() if tensors else ())
     plain = [tuple(next(read) if isinstance(value, Tensor) else value for value in pair) for pair in pairs]
     return [float(loss) for loss, skipped in plain if not skipped]
+
+
+def number(value: Any, what: str) -> float:
+    """`value` as a float, or a TypeError that says what it was."""
+    try:
+        return float(value.detach() if isinstance(value, Tensor) else value)
+    except (TypeError, ValueError, RuntimeError):
+        shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
+        raise TypeError(
+            f"{what} must be a number or a Tensor with one value, got {type(value).__name__}{shape}"
+        ) from None
 
 
 def _ratios(optimizer: torch.optim.Optimizer) -> list[float]:
@@ -201,27 +219,31 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _tensors(root: nn.Module) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Every parameter and buffer of `root` once, as (path, the dictionary that holds it, its key there)."""
-    seen: set[int] = set()
+def _tensors(root: nn.Module) -> dict[str, Tensor | None]:
+    """Every parameter and buffer of `root` by path; a place that may hold one and does not is None."""
+    return {
+        f"{prefix}.{key}" if prefix else key: tensor
+        for prefix, module in root.named_modules()
+        for holder in (module._parameters, module._buffers)
+        for key, tensor in holder.items()
+    }
+
+
+def _put_tensors(root: nn.Module, put: dict[str, Tensor | None]) -> None:
+    """Put the restored buffers where they stood; those that were written in place stand there already."""
     for prefix, module in root.named_modules():
-        for holder in (module._parameters, module._buffers):
-            for key, tensor in holder.items():
-                if tensor is not None and id(tensor) not in seen:
-                    seen.add(id(tensor))
-                    yield (f"{prefix}.{key}" if prefix else key), holder, key
-
-
-def _put_tensors(root: nn.Module, put: dict[str, Tensor]) -> None:
-    """Buffers that changed shape since the snapshot were not copied in place: put the restored ones there."""
-    for path, holder, key in list(_tensors(root)):
-        if path in put and put[path] is not holder[key]:
-            holder[key] = put[path]
+        for key, tensor in list(module._buffers.items()):
+            path = f"{prefix}.{key}" if prefix else key
+            if path not in put:
+                del module._buffers[key]
+            elif put[path] is not tensor:
+                module._buffers[key] = put[path]
 
 
 def _optimizer_tree(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    parameters = _parameters(optimizer)
-    state = {i: dict(optimizer.state[p]) for i, p in enumerate(parameters) if p in optimizer.state}
+    index = {id(parameter): i for i, parameter in enumerate(_parameters(optimizer))}
+    # Like torch's own state dicts: by a parameter's number; what is kept under any other key stays under it.
+    state = {index.get(id(key), key): values for key, values in optimizer.state.items()}
     groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     return {"kind": type(optimizer).__name__, "state": state, "groups": groups}
 
@@ -230,7 +252,7 @@ def _put_optimizer(optimizer: torch.optim.Optimizer, tree: dict[str, Any]) -> No
     parameters = _parameters(optimizer)
     optimizer.state.clear()
     for i, state in tree["state"].items():
-        optimizer.state[parameters[i]] = state
+        optimizer.state[parameters[i] if isinstance(i, int) else i] = state
     for group, saved in zip(optimizer.param_groups, tree["groups"], strict=False):
         for key in [key for key in group if key != "params" and key not in saved]:
             del group[key]
@@ -247,7 +269,7 @@ def _buffer(source: Tensor) -> Tensor:
     """A CPU buffer for a live tensor, pinned when it lives on an accelerator so that copies do not block."""
     local = _local(source)
     buffer = torch.empty_like(local, device="cpu", pin_memory=local.is_cuda, requires_grad=False)
-    setattr(buffer, _HOME, str(local.device))
+    setattr(buffer, _HOME, getattr(source, _HOME, str(local.device)))
     return buffer
 
 
@@ -258,11 +280,30 @@ def _at_home(source: Tensor) -> Tensor:
 
 def _fits(target: Tensor, source: Tensor) -> bool:
     target, source = _local(target), _local(source)
-    return target.shape == source.shape and target.dtype == source.dtype and target.layout == source.layout
+    same_kind = target.shape == source.shape and target.dtype == source.dtype and target.layout == source.layout
+    return same_kind and not _expanded(target)
+
+
+def _expanded(tensor: Tensor) -> bool:
+    """Whether several elements share one place in memory (`Tensor.expand`), so that it cannot be written into."""
+    return tensor.layout == torch.strided and any(
+        stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
+    )
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        a, b = _local(a), _local(b)
+        return a.shape == b.shape and torch.equal(a.to(b.device), b)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(value, b[key]) for key, value in a.items())
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return bool(a == b)
 
 
 @torch.no_grad()
 def _copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
     if targets:
-        # Ordered on the current stream with the steps before and after, so non-blocking copies need no synchronisation here.
+        # Ordered on the current stream with the steps before and after, so non-blocking copies need no synchronisation.
         torch._foreach_copy_([_local(t) for t in targets], [_local(s) for s in sources], non_blocking=True)

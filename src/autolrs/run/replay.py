@@ -1,8 +1,8 @@
 """Batches from a loader, epoch after epoch, that can go back to a mark so that all probes of a stage see the same ones.
 
-A loader with `state_dict`/`load_state_dict` (torchdata's StatefulDataLoader) is rewound itself. Any other has its batches
-cached from the mark on, up to a limit in bytes; past it the stream goes on, and a note says so. Random numbers that fetching
-a batch draws are drawn again on replay, so that a run with probes sees just what a run without them would.
+A loader with `state_dict`/`load_state_dict` (torchdata's StatefulDataLoader) is rewound itself. Any other has its
+batches cached from the mark on, up to a limit in bytes; past it the stream goes on, and a note says so. Random numbers
+that fetching a batch draws are drawn again on replay, so that a run with probes sees just what one without them would.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class Batches:
         self._starts: list[Any] = []  # random states before it and before each epoch after it
         self._length = 0  # batches drawn since
         self._lead = 0  # of those, batches before the first that is cached
+        self._forced: list[Any] = []  # random states for the epochs to begin, while reading on
 
     def next(self) -> Any:
         """The next batch: from the cache as long as it lasts, then from the loader."""
@@ -107,7 +108,8 @@ class Batches:
     def rewind(self, position: int = 0) -> None:
         """Back to the mark, or to a position after it."""
         if self._rewinds_itself:
-            self._go_to(self._places[position])
+            if position in self._places:  # or else it is of a loader that was replaced, and the stream goes on
+                self._go_to(self._places[position])
             self._cursor = position
         else:
             # Past a full cache the stream has gone on: that position cannot be had again, and the note said so.
@@ -144,6 +146,8 @@ class Batches:
         )
 
     def _begin_epoch(self) -> None:
+        if self._forced:
+            self._rng.set(self._forced.pop(0))
         if not self._cache:
             self._since, self._starts, self._length = self._epoch, [], 0
         self._announce(self._epoch)
@@ -152,9 +156,9 @@ class Batches:
         self._epoch += 1
 
     def _announce(self, epoch: int) -> None:
-        sampler = getattr(self.loader, "sampler", None)
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(epoch)
+        set_epoch = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(epoch)
 
     def _draw_watched(self) -> tuple[Any, Any]:
         """A batch, and the random states before and after drawing it if that changed them."""
@@ -172,8 +176,8 @@ class Batches:
     def _overflow(self) -> None:
         self._full = True
         self._note(
-            f"replay: {len(self._cache)} batches fill the cache of {self._limit} bytes; probes see those again and then "
-            "the stream goes on (raise `replay_bytes`, or use a loader with state_dict such as torchdata's "
+            f"replay: {len(self._cache)} batches fill the cache of {self._limit} bytes; probes see those again and "
+            "then the stream goes on (raise `replay_bytes`, or use a loader with state_dict such as torchdata's "
             "StatefulDataLoader)"
         )
 
@@ -189,13 +193,14 @@ class Batches:
 
     def _place(self) -> dict[str, Any]:
         state = copy.deepcopy(self.loader.state_dict())  # type: ignore[attr-defined]
-        return {"loader": state, "epoch": self._epoch, "drawn": self._drawn}
+        return {"loader": state, "epoch": self._epoch, "drawn": self._drawn, "rng": self._rng.get()}
 
     def _go_to(self, place: dict[str, Any]) -> None:
         self._epoch, self._drawn = place["epoch"], place["drawn"]
         self._announce(self._epoch - 1)
         self.loader.load_state_dict(copy.deepcopy(place["loader"]))  # type: ignore[attr-defined]
         self._iterator = iter(self.loader)
+        self._rng.set(place["rng"])  # making an iterator draws, also from a generator of the loader's own
 
     # Going on in another process
 
@@ -222,6 +227,8 @@ class Batches:
         if self._rewinds_itself:
             if values["place"] is not None:
                 self._go_to(values["place"])
+            elif values["length"]:
+                raise ValueError("the checkpoint is of another loader: of one without state_dict")
         else:
             self._read_forward(values)
         self._cursor, self.recording = values["cursor"], values["recording"]
@@ -229,7 +236,13 @@ class Batches:
 
     def _read_forward(self, values: dict[str, Any]) -> None:
         self._cache, self._bytes, self._iterator, self._drawn = [], 0, None, 0
-        self._epoch, starts = values["since"], iter(values["starts"])
-        lead, cached = values["lead"], values["cached"]
-
-        def draw(before: Any = None) -> tuple[Any, Any]: ...
+        self._epoch, self._forced = values["since"], list(values["starts"])
+        for _ in range(values["lead"]):
+            self._draw()
+        for before in values["cached"]:
+            if before is not None:
+                self._rng.set(before)
+            self._store(*self._draw_watched())
+        for _ in range(values["length"] - values["lead"] - len(values["cached"])):
+            self._draw()
+        self._forced = []

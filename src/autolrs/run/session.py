@@ -1,8 +1,8 @@
-"""The one place where commands become effects: snapshot, restore, set the LR, count steps, collect losses, tell the engine.
+"""The one place where commands become effects: snapshot, restore, set the LR, count steps, collect losses, evaluate.
 
 Data flows one way: host -> losses -> forecast -> posterior -> command -> host. The session acts at boundaries only (the
-end of a segment, a validation loss, a check); a step in between appends one loss and counts down. Invariant: setting the
-LR is the last action before a step, because a restore brings the old LR back.
+end of a segment, a validation loss, a check); a step in between appends one loss and counts down. Invariant: setting
+the LR is the last action before a step, because a restore brings the old LR back.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from autolrs.core.types import (
     Asked,
     Commit,
     Committed,
+    Continued,
     Event,
     Finish,
     Finished,
@@ -101,6 +102,11 @@ class Session:
     def command(self) -> Probe | Commit | None:
         """What is being carried out; None before the beginning and after the end."""
         return self._command
+
+    @property
+    def base(self) -> Token | None:
+        """The stage's snapshot, where there is one."""
+        return self._base
 
     @property
     def command_steps(self) -> int:
@@ -235,7 +241,8 @@ class Session:
     def _boundary(self) -> None:
         """Read the losses, evaluate or check where that is due, and go on to the next stretch or command."""
         command = self._command
-        assert command is not None
+        if command is None:
+            raise RuntimeError(f"a step was counted {'after the run was done' if self.begun else 'before `begin`'}")
         losses = self._read(self._pending)
         self._pending = []
         self._done += len(losses)  # a step that mixed precision skipped has no loss here and is taken again
@@ -252,9 +259,15 @@ class Session:
             self._answer(command)
         else:
             steps = self._done - self._skipped
-            self._command, self._done, self._skipped = None, 0, 0  # a listener may save the run at this point
+            self._close()
             self._record(Committed(command.stage, command.profile, steps, thin(self._losses)))
             self._next()
+
+    def _close(self) -> int:
+        """The command is carried out; returns its steps. Before its event is recorded, for a listener may save the run then."""
+        steps = self._done
+        self._command, self._done, self._skipped = None, 0, 0
+        return steps
 
     def _evaluate(self, probe: Probe) -> float:
         try:
@@ -269,19 +282,19 @@ class Session:
     def _answer(self, probe: Probe) -> None:
         series = self._values if probe.metric == "validation" else list(self._losses)
         forecast = self.strategy.judge(self.state, probe, series)
-        lr, evaluations = peak_lr(probe.profile), len(self._values)
-        self._record(Probed(probe.stage, probe.index, lr, self._done, thin(series), forecast, evaluations))
+        lr, evaluations, steps = peak_lr(probe.profile), len(self._values), self._close()
+        self._record(Probed(probe.stage, probe.index, lr, steps, thin(series), forecast, evaluations))
         self._after_probe(probe)
 
     def _abort(self, probe: Probe) -> None:
         reason = f"loss {self._losses[-1]:.4g} after {self._done} steps, from {self._losses[0]:.4g}"
-        lr, evaluations = peak_lr(probe.profile), len(self._values)
-        self._record(Aborted(probe.stage, probe.index, lr, self._done, thin(self._losses), reason, evaluations))
+        lr, evaluations, steps = peak_lr(probe.profile), len(self._values), self._close()
+        self._record(Aborted(probe.stage, probe.index, lr, steps, thin(self._losses), reason, evaluations))
         self._after_probe(probe)
 
     def _after_probe(self, probe: Probe) -> None:
         if probe.stage < 0:
-            lrs = [locate(probe.profile, i)[0].lr_start for i in range(self._done)]
+            lrs = [locate(probe.profile, i)[0].lr_start for i in range(len(self._losses))]
             self._record(conclude(lrs, list(self._losses), self.state.settings.base_lr))
         else:
             retained = self.strategy.retained(self.state)
@@ -294,9 +307,8 @@ class Session:
 
     def _finish(self, reason: str) -> None:
         self._release(self._base, *(token for token, _ in self._kept.values()))
-        self._base, self._kept, self._command = None, {}, None
-        self._done = self._skipped = 0
-        self._pending = []
+        self._base, self._kept, self._pending = None, {}, []
+        self._close()
         self.lr = self.state.segments[-1].lr_end if self.state.segments else self.lr
         self._record(Finished(reason))
         self._recount()
@@ -329,9 +341,16 @@ class Session:
             "kept": {str(index): list(kept) for index, kept in self._kept.items()},
         }
 
-    def load_state_dict(self, values: dict[str, Any]) -> None:
-        """Go on from `state_dict`'s point, where host and stream must stand already. The journal says it was resumed."""
-        self.state = State.from_json(values["state"])
+    def load_state_dict(self, values: dict[str, Any], *, own_journal: bool = False) -> None:
+        """Go on from `state_dict`'s point, where host and stream must stand already; the journal says so.
+
+        With `own_journal` the journal is the very one that led to this point, and is only cut back to it.
+        """
+        event: Event = Continued(values["state"])
+        self.state = engine.evolve(None, event)
+        if own_journal:
+            self.state = State.from_json(values["state"])
+            event = Resumed(self.state.events)
         self.begun = True
         self._command = decode(values["command"])
         self._done, self._skipped = values["done"], values["skipped"]
@@ -342,7 +361,7 @@ class Session:
         self._base = values["base"]
         self._kept = {int(index): (kept[0], kept[1]) for index, kept in values["kept"].items()}
         if self.journal is not None:
-            self.journal.append(Resumed(self.state.events))
+            self.journal.append(event)
         if self._command is None:
             self.lr = self.state.segments[-1].lr_end if self.state.segments else 0.0
             self._recount()
@@ -377,9 +396,9 @@ def locate(profile: Profile, step: int) -> tuple[Segment, int]:
 
 
 def diverged(losses: Sequence[float], recent: int) -> bool:
-    """Whether the last `recent` losses are not finite or stand far above the first: by three times its size or spread."""
+    """Whether the last `recent` losses are not finite or far above the first: by three times its size or spread."""
     if not all(map(math.isfinite, losses[-recent:])):
         return True
-    first = losses[: max(1, min(recent, 8))]
+    first = losses[:8]
     start = median(first)
-    return median(losses[-recent:]) > start + 3 * max(abs(start), max(first) - min(first))
+    return median(losses[-max(recent, 4) :]) > start + 3 * max(abs(start), max(first) - min(first))

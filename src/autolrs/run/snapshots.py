@@ -32,7 +32,7 @@ class TreeCopier(Generic[T]):
         self._leaf, self._allocate, self._fits, self._copy_all = leaf, allocate, fits, copy_all
 
     def copy(self, source: Any, into: Any = None, allocate: Callable[[T], T] | None = None) -> Any:
-        """`source`'s structure with copies of its tensors, written into those of `into` that stand at the same place and fit.
+        """`source`'s structure with copies of its tensors, written into those of `into` that stand there and fit.
 
         A tensor that stands in two places (tied weights) is copied once and stands in both places of the copy.
         """

@@ -1,7 +1,7 @@
 """Real data for the tasks, read from files that are already on this machine.
 
-Nothing here ever fetches: what is missing raises FileNotFoundError with the command that brings it. Files may also lie in
-the folder named by the environment variable AUTOLRS_DATA, which is looked at first.
+Nothing here ever fetches: what is missing raises FileNotFoundError with the command that brings it. Files may also
+lie in the folder named by the environment variable AUTOLRS_DATA, which is looked at first.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def fashion_mnist(validation_size: int = 512) -> Split:
 
 @lru_cache(maxsize=1)
 def digits() -> Split:
-    """scikit-learn's 8x8 digits, shipped inside the package: 1085 train, 256 validation, 456 test images (n, 1, 8, 8)."""
+    """scikit-learn's digits, shipped inside the package: 1085 / 256 / 456 images (n, 1, 8, 8) and labels (n,)."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -101,7 +101,7 @@ class Text(NamedTuple):
 def encode(text: str) -> Text:
     """Split a text 90 / 5 / 5 % and number its characters; those rarer than 1 in 100,000 share one number."""
     raw = np.array(list(text))
-    characters, index, counts = np.unique(raw, return_inverse=True, return_counts=True)
+    _, index, counts = np.unique(raw, return_inverse=True, return_counts=True)
     common = counts >= len(raw) / 100_000
     number = np.where(common, np.cumsum(common), 0)
     codes = torch.tensor(number[index], dtype=torch.int64)
@@ -111,7 +111,7 @@ def encode(text: str) -> Text:
 
 @lru_cache(maxsize=1)
 def king_james_bible() -> Text:
-    """The King James Bible, 4.3 million characters, from kjv.txt in the data folder or from Debian's `bible` program."""
+    """The King James Bible, 4.3 million characters: kjv.txt in the data folder, or what Debian's `bible` prints."""
     path, program = folder() / "kjv.txt", shutil.which("bible")
     if path.exists():
         return encode(path.read_text(encoding="utf-8"))

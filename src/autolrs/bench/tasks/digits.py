@@ -1,6 +1,6 @@
 """The smallest tasks, on scikit-learn's digits: data that ship with a package, few images, hence soon overfitted.
 
-The perceptron's batches are ordinary; the convolution net's are nearly the whole set, so its gradients carry little noise.
+The perceptron's batches are ordinary; the convolution net's are a quarter of the set: gradients with little noise.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Character language models: a transformer and an LSTM on the King James Bible, a GRU on Shakespeare.
 
-The recurrent ones clip their gradient, so a learning rate that is too high shows as a plateau rather than as a divergence.
+The recurrent ones clip their gradient, so too high a learning rate shows as a plateau rather than as a divergence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autolrs.bench.tasks._task import Bundle, Task, mean_loss, permutation, seed
 
 
 class Windows:
-    """Re-iterable batches (inputs, targets), each (batch, length), cut from a text at shuffled places; an epoch per `iter()`."""
+    """Re-iterable batches (inputs, targets), each (batch, length), cut from a text at shuffled places."""
 
     def __init__(self, codes: Tensor, batch_size: int, length: int, seed: int) -> None:
         self.codes, self.batch_size, self.length, self.seed = codes, batch_size, length, seed

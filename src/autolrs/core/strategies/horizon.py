@@ -117,9 +117,9 @@ def search_interval(settings: Settings) -> tuple[float, float]:
 
 
 def full_profile(settings: Settings, total: int, peak: float) -> Profile:
-    """Warm-up and linear decay to 0 over `total` steps."""
+    """Warm-up and linear decay over `total` steps."""
     warm = max(1, settings.warmup_steps or round(settings.warmup_fraction * total))
-    return (Segment(warm, peak / warm, peak), Segment(total - warm, peak, 0.0))
+    return (Segment(warm, peak / warm, peak), Segment(total - warm, peak, settings.decay_to * peak))
 
 
 def landmark(state: State) -> float:

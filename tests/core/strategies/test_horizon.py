@@ -1,0 +1,171 @@
+"""Horizon: the search fits the cost ceiling, finds a good peak from six decades, and says what it did."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autolrs.core import engine
+from autolrs.core.settings import Settings
+from autolrs.core.strategies.horizon import Horizon, choose, full_profile, landmark, plan, responses
+from autolrs.core.types import Aborted, Asked, Commit, Forecast, Noted, Probe, Probed, Profile, profile_steps
+from autolrs.run.session import Session, drive
+from autolrs.testing.simulated import SimulatedHost
+
+
+def run(total, *, problem="quadratic", seed=0, validation=False, **values):
+    host = SimulatedHost(seed, problem)
+    config = Settings.make(total_steps=total, strategy="horizon", **values)
+    session = Session(host, config, Horizon(), stream=host.stream, validation=validation)
+    events = []
+    session.listeners.append(events.append)
+    state = drive(session, host)
+    return host, state, events
+
+
+def final_loss(profile: Profile, problem="quadratic", seed=0):
+    host = SimulatedHost(seed, problem)
+    for segment in profile:
+        for i in range(segment.steps):
+            host.set_lr(segment.lr_at(i))
+            host.step()
+    return host.evaluate()
+
+
+@given(
+    total=st.integers(10, 6000),
+    max_cost=st.floats(1.0, 1.5),
+    validation=st.booleans(),
+    problem=st.sampled_from(["quadratic", "power"]),
+)
+@settings(deadline=None, max_examples=25)
+def test_all_steps_stay_under_the_cost_ceiling_and_committed_steps_are_exact(total, max_cost, validation, problem):
+    _, state, _ = run(total, problem=problem, validation=validation, max_cost=max_cost)
+    assert state.committed_steps == total == state.schedule.total_steps
+    spent = state.raw_steps + state.evaluations * state.settings.evaluate_cost
+    assert spent <= max_cost * total + 1e-6
+
+
+@pytest.mark.parametrize("total", [200, 1000, 20_000, 1_000_000])
+def test_plan_fits_budgets_from_200_to_a_million_steps(total):
+    found = plan(Settings(total_steps=total, strategy="horizon"), validation=True)
+    assert found.ramp_steps + found.minis * (found.mini_steps + 10 / 3) <= 0.15 * total + 1e-6
+    assert found.ramp_steps > 0
+
+
+@pytest.mark.parametrize("problem", ["quadratic", "power"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_final_loss_is_close_to_the_best_peak_from_a_wide_interval(problem, seed):
+    host, state, _ = run(3000, problem=problem, seed=seed)
+    best = min(final_loss(full_profile(state.settings, 3000, lr), problem) for lr in np.geomspace(0.01, 2, 12))
+    assert host.evaluate() <= 1.15 * best
+
+
+def test_schedule_warms_up_and_decays_to_zero_in_one_piece():
+    _, state, _ = run(5000)
+    lrs = state.schedule.lrs()
+    peak = int(np.argmax(lrs))
+    assert peak == 250
+    assert np.all(np.diff(lrs[:peak]) > 0) and np.all(np.diff(lrs[peak:]) < 0)
+    assert lrs[-1] < 0.001 * lrs[peak]
+    assert np.allclose(np.diff(lrs[peak:]), np.diff(lrs[peak:]).mean())  # stretches join without a kink
+
+
+def test_run_is_committed_in_stretches_so_that_it_can_be_resumed_between_them():
+    _, _, events = run(5000)
+    commits = [e.command for e in events if isinstance(e, Asked) and isinstance(e.command, Commit)]
+    assert len(commits) == 5
+    assert sum(profile_steps(c.profile) for c in commits) == 5000
+
+
+def test_miniature_runs_are_complete_schedules_on_the_same_batches():
+    _, _, events = run(2000)
+    probes = [e.command for e in events if isinstance(e, Asked) and isinstance(e.command, Probe)]
+    for probe in probes[1:]:
+        assert profile_steps(probe.profile) == 40
+        assert probe.profile[-1].lr_end == 0.0
+    first = {e.losses[0] for e in events if isinstance(e, Probed) and e.index}
+    assert len(first) == 1
+
+
+def test_budget_too_small_for_miniature_runs_uses_the_ramp_alone_and_says_so():
+    _, state, events = run(200)
+    notes = [e.message for e in events if isinstance(e, Noted)]
+    assert state.raw_steps == 220
+    assert "ramp" in notes[0]
+
+
+def test_budget_too_small_for_any_search_uses_the_optimizers_lr_and_says_so():
+    _, state, events = run(50, base_lr=0.02)
+    notes = [e.message for e in events if isinstance(e, Noted)]
+    assert state.raw_steps == 50
+    assert max(state.schedule.lrs()) == pytest.approx(0.02)
+    assert "too little" in notes[0]
+
+
+def test_total_steps_is_required():
+    with pytest.raises(ValueError, match="total_steps"):
+        Settings(strategy="horizon")
+
+
+def test_given_interval_is_respected():
+    _, state, _ = run(3000, lr=(1e-4, 1e-2))
+    assert 1e-4 <= max(state.schedule.lrs()) <= 1e-2 * (1 + 1e-12)
+
+
+class Diverging(SimulatedHost):
+    """Every LR above `limit` gives a loss that is not finite from the second step on."""
+
+    limit = 0.0
+
+    def step(self):
+        loss = super().step()
+        return loss if self.lr <= self.limit else math.nan
+
+
+@pytest.mark.parametrize("limit", [0.0, 1e-5, 1e-3])
+def test_diverging_lrs_are_aborted_and_never_chosen(limit):
+    host = Diverging()
+    host.limit = limit
+    session = Session(host, Settings.make(total_steps=3000, strategy="horizon"), Horizon(), stream=host.stream)
+    events = []
+    session.listeners.append(events.append)
+    state = drive(session, host)
+    assert state.committed_steps == 3000
+    assert any(isinstance(e, Aborted) for e in events)
+    if limit:
+        assert max(state.schedule.lrs()) <= limit
+
+
+def test_response_does_not_depend_on_the_losses_scale_or_sign():
+    def state(scale, offset):
+        config = Settings.make(total_steps=5000, strategy="horizon")
+        now = engine.evolve(None, engine.start(config))
+        ramp = [offset + scale * (2.0 - 0.01 * i if i < 35 else 9.0) for i in range(50)]
+        now = engine.evolve(now, Asked(Horizon().decide(now)))
+        now = engine.evolve(now, Probed(0, 0, 1.0, 50, tuple(ramp), Forecast(0, 0, 0, 0, "ok")))
+        mark = landmark(now)
+        for index, (octave, loss) in enumerate([(-2, 1.0), (-3, 1.01), (-1, 1.2), (-4, 1.3)], start=1):
+            now = engine.evolve(now, Asked(Probe(0, index, full_profile(config, 100, mark * 2.0**octave))))
+            value = offset + scale * loss
+            now = engine.evolve(now, Probed(0, index, mark * 2.0**octave, 100, (), Forecast(value, 0, 0, 0, "ok")))
+        return now
+
+    plain = state(1.0, 0.0)
+    for scale, offset in ((1e-6, 0.0), (1e6, 0.0), (1.0, -50.0)):
+        other = state(scale, offset)
+        assert choose(other)[0] == pytest.approx(choose(plain)[0], rel=1e-6)
+        assert responses(other) == pytest.approx(responses(plain), rel=1e-4)
+
+
+def test_every_prefix_of_the_journal_leads_to_the_same_next_command():
+    _, _, events = run(2000)
+    state = None
+    for event, following in zip(events, [*events[1:], None], strict=True):
+        state = engine.evolve(state, event)
+        if isinstance(following, Asked):
+            assert engine.decide(state, Horizon()) == following.command

@@ -1,0 +1,42 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autolrs.core.thinning import LIMIT, thin
+
+values = st.lists(st.floats(-1e6, 1e6).map(lambda v: float(f"{v:.9g}")), max_size=600)
+
+
+@given(values)
+def test_few_values_are_all_kept_and_many_become_at_most_the_limit(series):
+    thinned = thin(series)
+    if len(series) <= LIMIT:
+        assert thinned == tuple(series)
+    else:
+        assert len(thinned) <= LIMIT
+
+
+@given(values.filter(bool))
+def test_extremes_are_kept(series):
+    thinned = thin(series, limit=10)
+    assert (min(thinned), max(thinned)) == (min(series), max(series))
+
+
+def test_order_is_kept_and_all_stretches_are_represented():
+    thinned = thin(list(np.arange(10_000.0)))
+    assert list(thinned) == sorted(thinned)
+    assert max(np.diff(thinned)) < 2 * 10_000 / (LIMIT / 2)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_value_that_is_not_finite_stays_visible(bad):
+    series = [1.0] * 1000
+    series[567] = bad
+    assert any(repr(value) == repr(bad) for value in thin(series))
+
+
+def test_values_keep_nine_digits():
+    assert thin([1.23456789012345]) == (1.23456789,)
