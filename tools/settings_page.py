@@ -13,7 +13,12 @@ PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 
 def render() -> str:
     """The page's text."""
-    lines = ["# Settings", "", "Any of these is a keyword of `autolrs.AutoLRS`. Symbols in brackets are the paper's.", ""]
+    lines = [
+        "# Settings",
+        "",
+        "Any of these is a keyword of `autolrs.AutoLRS`. Symbols in brackets are the paper's.",
+        "",
+    ]
     source = inspect.getsource(Settings).split("def __post_init__")[0]
     table = False
     for line in source.splitlines():
@@ -31,7 +36,9 @@ def render() -> str:
             lines.append(f"| `{name}` | `{kind}` | `{default}` | {meaning} |")
     lines += ["", "## Presets", ""]
     for name, values in PRESETS.items():
-        lines.append(f"- `{name}`: " + (", ".join(f"`{key}={value}`" for key, value in values.items()) or "the defaults above"))
+        lines.append(
+            f"- `{name}`: " + (", ".join(f"`{key}={value}`" for key, value in values.items()) or "the defaults above")
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -96,7 +96,7 @@ def same(a, b):
 
 
 class Augmented(Dataset):
-    """Draws from all three global random states for each sample; an odd number of normal numbers, whose pairs are kept."""
+    """Draws from all three global random states for each sample: normal numbers, which are made in pairs."""
 
     def __len__(self):
         return len(X)

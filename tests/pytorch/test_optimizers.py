@@ -1,4 +1,4 @@
-"""Every optimizer goes through a whole run, ends where a plain loop with the found schedule ends, and resumes exactly."""
+"""Every optimizer goes through a whole run, ends where a plain loop with the found schedule ends, and resumes."""
 
 import io
 
@@ -81,8 +81,7 @@ def lbfgs():
 
 
 def train_with_closures(auto, model, optimizer, stop=None):
-    steps = 0
-    for batch in auto.batches(shuffled()):
+    for steps, batch in enumerate(auto.batches(shuffled()), start=1):
 
         def closure(batch=batch):
             optimizer.zero_grad()
@@ -91,7 +90,6 @@ def train_with_closures(auto, model, optimizer, stop=None):
             return loss
 
         auto.step(optimizer.step(closure))
-        steps += 1
         if steps == stop:
             break
 

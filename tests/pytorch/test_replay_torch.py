@@ -1,4 +1,4 @@
-"""`auto.batches`: with replay the committed run is, to the bit, the run that a plain loop with the schedule would be."""
+"""`auto.batches`: with replay the committed run is, to the bit, that of a plain loop with the schedule it found."""
 
 import collections
 import math
@@ -182,7 +182,7 @@ def test_another_loader_in_the_middle_of_a_probe_works(kind):
 
 
 def test_batches_after_steps_of_ones_own_works():
-    model, optimizer, loader = make()
+    model, optimizer, _ = make()
     with pytest.warns(RuntimeWarning, match=r"`replay` needs `auto.batches\(loader\)`"):
         auto = auto_for(model, optimizer, replay=True)
         for _ in range(3):

@@ -297,3 +297,58 @@ def test_a_position_of_another_kind_of_loader_is_refused():
     take(stream, 3)
     with pytest.raises(ValueError, match="the checkpoint is of another loader"):
         batches(Rewindable(5)).load_state_dict(stream.state_dict())
+
+
+def saved_and_loaded(stream, loader):
+    """The same stream in a new process, which leaves the random state where it stood."""
+    state = stream.state_dict()
+    random.seed(99)
+    again = batches(loader)
+    again.load_state_dict(state)
+    return again
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_mark_amid_leftover_batches_survives_a_save(name):
+    """A range test reads more than the first stage takes: the next mark stands among what it cached."""
+    ends = []
+    for save in (False, True):
+        random.seed(2)
+        stream = batches(LOADERS[name]())
+        stream.mark()
+        state = random.getstate()
+        take(stream, 9)
+        stream.rewind()
+        random.setstate(state)
+        stream.forget()
+        take(stream, 3)
+        stream.mark()
+        state = random.getstate()
+        take(stream, 2)
+        if save:
+            stream = saved_and_loaded(stream, LOADERS[name]())
+        rest = take(stream, 6)
+        stream.rewind()
+        random.setstate(state)
+        ends.append((rest, take(stream, 12)))
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_cached_batches_are_drawn_again_as_they_were(name):
+    ends = []
+    for save in (False, True):
+        random.seed(2)
+        stream = batches(LOADERS[name]())
+        take(stream, 3)
+        stream.mark()
+        state = random.getstate()
+        for _ in range(6):
+            stream.next()
+            random.random()  # dropout, say: the loader's numbers are not contiguous
+        if save:
+            stream = saved_and_loaded(stream, LOADERS[name]())
+        stream.rewind()
+        random.setstate(state)
+        ends.append([(stream.next(), random.random()) for _ in range(12)])
+    assert ends[0] == ends[1]

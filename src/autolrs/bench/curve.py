@@ -14,7 +14,9 @@ class Curve:
     def __init__(self, measure: Callable[[], float], total_steps: int, points: int = POINTS) -> None:
         """`measure` may be wrapped by a method whose weights need preparing before they are tested."""
         first = total_steps // 4
-        self._due = sorted({round(first + (total_steps - first) * i / points) for i in range(1, points + 1)}, reverse=True)
+        self._due = sorted(
+            {round(first + (total_steps - first) * i / points) for i in range(1, points + 1)}, reverse=True
+        )
         self.measure = measure
         self.points: list[tuple[int, float]] = []
 

@@ -160,7 +160,10 @@ METHODS: dict[str, Method] = {
             _replaced(lambda b, t, lr: schedule_free(b.model, b.optimizer, lr, t.total_steps)),
             tuned=True,
         ),
-        Method("schedule-free-default", _replaced(lambda b, t, lr: schedule_free(b.model, b.optimizer, None, t.total_steps))),
+        Method(
+            "schedule-free-default",
+            _replaced(lambda b, t, lr: schedule_free(b.model, b.optimizer, None, t.total_steps)),
+        ),
         Method("prodigy", _replaced(lambda b, t, lr: prodigy(b.model, b.optimizer))),
     )
 }

@@ -123,7 +123,9 @@ def _append(out: Path, row: Row, say: Callable[[str], None]) -> None:
     with open(out, "a") as file:
         file.write(json.dumps(row, allow_nan=False) + "\n")
     lr = "" if row["lr"] is None else f" lr {row['lr']:.4g}"
-    say(f"{row['task']} {row['method']} {row['phase']} seed {row['seed']}{lr}: test {row['test']} in {row['seconds']} s")
+    say(
+        f"{row['task']} {row['method']} {row['phase']} seed {row['seed']}{lr}: test {row['test']} in {row['seconds']} s"
+    )
 
 
 def _plain(value: float) -> float | None:

@@ -25,7 +25,9 @@ class Score(NamedTuple):
     spread: float  # standard deviation over seeds
     ratio: float  # to the best tuned schedule of this task
     cost: float  # all steps and validation passes over total_steps, tuning not counted
-    speedup: float  # total_steps over the median steps to the tuned cosine's mean final loss; 0 if most runs never reach it
+    speedup: (
+        float  # total_steps over the median steps to the tuned cosine's mean final loss; 0 if most runs never reach it
+    )
     speedup_all: float  # the same with search and validation counted
 
 
@@ -68,7 +70,9 @@ def summary(scores: Iterable[Score]) -> dict[str, tuple[int, float, float, float
     return {
         method: (
             len(group),
-            math.exp(mean(math.log(one.ratio) for one in group)) if all(math.isfinite(one.ratio) for one in group) else math.inf,
+            math.exp(mean(math.log(one.ratio) for one in group))
+            if all(math.isfinite(one.ratio) for one in group)
+            else math.inf,
             max(one.ratio for one in group),
             mean(one.cost for one in group),
         )

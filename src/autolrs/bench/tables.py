@@ -14,11 +14,20 @@ def headline(scores: Iterable[Score]) -> str:
     lines: list[str] = []
     for task in dict.fromkeys(one.task for one in scores):
         mine = sorted((one for one in scores if one.task == task), key=lambda one: one.loss)
-        lines += [f"### {task}", "", "| method | test loss | over seeds | vs best tuned | cost | speedup | all counted |"]
+        lines += [
+            f"### {task}",
+            "",
+            "| method | test loss | over seeds | vs best tuned | cost | speedup | all counted |",
+        ]
         lines.append("|---|---|---|---|---|---|---|")
         lines += [_row(one) for one in mine]
         lines.append("")
-    lines += ["### Over tasks", "", "| method | tasks | loss ratio (geometric mean) | worst task | cost |", "|---|---|---|---|---|"]
+    lines += [
+        "### Over tasks",
+        "",
+        "| method | tasks | loss ratio (geometric mean) | worst task | cost |",
+        "|---|---|---|---|---|",
+    ]
     for method, (tasks, ratio, worst, cost) in sorted(summary(scores).items(), key=lambda item: item[1][1]):
         lines.append(f"| {method} | {tasks} | {ratio:.3f} | {worst:.3f} | {cost:.2f} |")
     return "\n".join(lines) + "\n"

@@ -6,7 +6,7 @@ import platform
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy
 import scipy
@@ -26,23 +26,9 @@ from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, number, read_losses
 from autolrs.run.journal import Journal, JournalError
 from autolrs.run.replay import Batches
-from autolrs.run.session import Session
+from autolrs.run.session import RunIsOverError, Session, StepInfo
 
 _QUIET_BATCHES = 1000  # batches without a step after which `batches` says that `step` was forgotten
-
-
-_info = tuple.__new__  # a third of the time of StepInfo(...), on the path of every step
-
-
-class StepInfo(NamedTuple):
-    """What the step just taken was."""
-
-    lr: float  # it ran at this LR
-    exploring: bool  # it belonged to a probe and will be undone
-    committed_steps: int  # after it
-    raw_steps: int
-    done: bool
-    counted: bool = True  # False: mixed precision skipped it, or the run was over
 
 
 class AutoLRS:
@@ -105,7 +91,8 @@ class AutoLRS:
         self._feed: Batches | None = None
         self._feed_state: dict[str, Any] | None = None
         self._skipped: SkippedSteps | None = None
-        self._calls = 0
+        self._skipped_steps = 0
+        self._step = self.session.step
         if resumed_from is None:
             self.session.begin()
             self._watch_first_step()
@@ -123,11 +110,12 @@ class AutoLRS:
             self.session.refresh()
         elif self.exploring and self.settings.replay and not feed.recording:
             feed.mark()
-        calls, quiet = self._calls, 0
+        calls, quiet = -1, 0
         while not self.done:
             yield feed.next()
-            quiet = quiet + 1 if self._calls == calls else 0
-            calls = self._calls
+            now = self.raw_steps + self._skipped_steps
+            quiet = quiet + 1 if now == calls else 0
+            calls = now
             if quiet >= _QUIET_BATCHES:
                 raise RuntimeError(
                     f"`auto.step(loss)` was not called for {quiet} batches: call it after each `optimizer.step()`"
@@ -137,22 +125,22 @@ class AutoLRS:
 
     def step(self, loss: Tensor | float) -> StepInfo:
         """Count an optimizer step with this loss and set the LR of the next; stands where `scheduler.step()` would."""
-        session = self.session
-        self._calls += 1
-        if session.state.finished is not None:
-            return self._step_after_end()
-        lr, exploring = session.lr, session._gain == 0
-        if isinstance(loss, Tensor) and loss.numel() == 1:
-            loss = loss.item() if loss.is_cpu else loss.detach()
+        if isinstance(loss, Tensor):
+            try:
+                loss = loss.item() if loss.is_cpu else loss.detach().reshape(())
+            except RuntimeError:  # more than one value
+                loss = number(loss, "`loss`")
         elif not isinstance(loss, (int, float)):
             loss = number(loss, "`loss`")
-        if self._skipped is not None:
+        if self._skipped is not None and not self.done:
             if self._skipped.whole_step():
-                return StepInfo(lr, exploring, session.committed_steps, session.raw_steps, False, False)
+                self._skipped_steps += 1
+                return StepInfo(self.lr, self.exploring, self.committed_steps, self.raw_steps, False, False)
             loss = self._skipped.flagged(loss)
-        session.step(loss)
-        done = session.state.finished is not None
-        return _info(StepInfo, (lr, exploring, session.committed_steps, session.raw_steps, done, True))
+        try:
+            return self._step(loss)
+        except RunIsOverError:
+            return self._step_after_end()
 
     def track(self, **objects: Any) -> None:
         """Save and restore these around probes too: a GradScaler, an EMA, all with state_dict and load_state_dict."""

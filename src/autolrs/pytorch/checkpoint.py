@@ -54,8 +54,9 @@ def save_schedule(run_dir: Path, schedule: Schedule) -> None:
 def _give_up(path: Path, partial: Path, error: Exception) -> None:
     with suppress(OSError):
         partial.unlink()
+    reason = getattr(error, "strerror", None) or error
     warnings.warn(
-        f"cannot write {path}: {getattr(error, 'strerror', None) or error}; the previous one is kept and training goes on",
+        f"cannot write {path}: {reason}; the previous one is kept and training goes on",
         RuntimeWarning,
         stacklevel=4,
     )

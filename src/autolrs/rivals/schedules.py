@@ -54,9 +54,7 @@ SCHEDULES: dict[str, Callable[[Optimizer, float, int], LRScheduler]] = {
 }
 
 
-def _after_warmup(
-    optimizer: Optimizer, peak: float, total: int, then: Callable[[int], LRScheduler]
-) -> LRScheduler:
+def _after_warmup(optimizer: Optimizer, peak: float, total: int, then: Callable[[int], LRScheduler]) -> LRScheduler:
     _set(optimizer, peak)
     warm = max(1, round(WARMUP * total))
     parts: list[LRScheduler] = [LinearLR(optimizer, 1.0 / warm, 1.0, warm), then(total - warm)]

@@ -11,7 +11,7 @@ import math
 from array import array
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from autolrs.core import engine
 from autolrs.core.engine import State, Strategy
@@ -45,6 +45,24 @@ from autolrs.run.journal import Journal
 _LONGEST = 1000  # steps between two readings of the losses, so that a long segment does not hoard device scalars
 
 Read = Callable[[Sequence[Any]], list[float]]
+
+
+_info = tuple.__new__  # a third of the time of StepInfo(...), on the path of every step
+
+
+class StepInfo(NamedTuple):
+    """What the step just taken was."""
+
+    lr: float  # it ran at this LR
+    exploring: bool  # it belonged to a probe and will be undone
+    committed_steps: int  # after it
+    raw_steps: int
+    done: bool
+    counted: bool = True  # False: mixed precision skipped it, or the run was over
+
+
+class RunIsOverError(RuntimeError):
+    """A step was counted outside a run."""
 
 
 class Session:
@@ -128,19 +146,22 @@ class Session:
         self.begun = True
         self._next()
 
-    def step(self, loss: Any) -> None:
+    def step(self, loss: Any) -> StepInfo:
         """Count one optimizer step that had this training loss. The hot path: everything else happens at boundaries."""
+        lr, gain = self.lr, self._gain
         self._pending.append(loss)
-        self.raw_steps += 1
-        self.committed_steps += self._gain
-        self._left -= 1
-        if self._left <= 0:
-            self._boundary()
-        elif self._change:
-            self._at += 1
-            # The arithmetic of Segment.lr_at, to the bit.
-            self.lr = lr = self._from + self._change * (self._at / self._of)
-            self._set_lr(lr)
+        self.raw_steps = raw = self.raw_steps + 1
+        self.committed_steps = committed = self.committed_steps + gain
+        self._left = left = self._left - 1
+        if left > 0:
+            if self._change:
+                self._at += 1
+                # The arithmetic of Segment.lr_at, to the bit.
+                self.lr = new = self._from + self._change * (self._at / self._of)
+                self._set_lr(new)
+            return _info(StepInfo, (lr, not gain, committed, raw, False, True))
+        self._boundary()
+        return StepInfo(lr, not gain, self.committed_steps, self.raw_steps, self.done)
 
     def note(self, message: str) -> None:
         """Put a remark into the journal."""
@@ -242,7 +263,9 @@ class Session:
         """Read the losses, evaluate or check where that is due, and go on to the next stretch or command."""
         command = self._command
         if command is None:
-            raise RuntimeError(f"a step was counted {'after the run was done' if self.begun else 'before `begin`'}")
+            self._pending = []
+            self._recount()
+            raise RunIsOverError(f"a step was counted {'after the run was done' if self.begun else 'before `begin`'}")
         losses = self._read(self._pending)
         self._pending = []
         self._done += len(losses)  # a step that mixed precision skipped has no loss here and is taken again
@@ -264,7 +287,7 @@ class Session:
             self._next()
 
     def _close(self) -> int:
-        """The command is carried out; returns its steps. Before its event is recorded, for a listener may save the run then."""
+        """The command is carried out; returns its steps. Its event comes after: a listener may save the run then."""
         steps = self._done
         self._command, self._done, self._skipped = None, 0, 0
         return steps
