@@ -1,4 +1,4 @@
-"""Every Python block of the README and the docs runs, page by page; generated pages are up to date; links lead somewhere."""
+"""Every Python block of the README and the docs runs; generated pages are up to date; links lead somewhere."""
 
 from __future__ import annotations
 

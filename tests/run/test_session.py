@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autolrs.core import engine
+from autolrs.core.divergence import diverged
 from autolrs.core.engine import fold
 from autolrs.core.settings import Settings
 from autolrs.core.types import (
@@ -23,11 +24,12 @@ from autolrs.core.types import (
     Segment,
     Started,
     constant,
+    locate,
     profile_steps,
 )
 from autolrs.run import journal
 from autolrs.run.journal import Journal
-from autolrs.run.session import diverged, drive, locate
+from autolrs.run.session import drive
 from autolrs.testing import SimulatedHost
 from helpers import RecordingHost, asked, hosts, new_session, of_kind, paper_settings, run, run_altered, small
 

@@ -1,6 +1,6 @@
 """What is compared: each method trains a task's bundle its own way and says what that cost.
 
-Tuned methods get their peak LR from outside (`runner.tune`), on seeds that are not reported; `default` methods get none.
+Tuned methods get their peak LR from `runner.tuned_lr`, on seeds that are not reported; the others get none.
 """
 
 from __future__ import annotations
@@ -128,6 +128,17 @@ def _autolrs(**options: Any) -> Train:
     def train(bundle: Bundle, task: Task, lr: float | None, curve: Curve) -> Outcome:
         given = {key: value(task) if callable(value) else value for key, value in options.items()}
         auto = AutoLRS(bundle.model, bundle.optimizer, total_steps=task.total_steps, evaluate=bundle.evaluate, **given)
+        averager, measure = auto._averager, curve.measure
+
+        def of_averaged_weights() -> float:
+            assert averager is not None
+            averager.exchange()
+            value = measure()
+            averager.exchange()
+            return value
+
+        if averager is not None:  # what a user who stopped here would take; at the end they are in the model already
+            curve.measure = lambda: measure() if auto.done else of_averaged_weights()
         for batch in auto.batches(bundle.loader):
             loss = _step(bundle, bundle.optimizer, batch)
             info = auto.step(loss)
@@ -147,6 +158,7 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("horizon", _autolrs(), ours=True),
+        Method("horizon-averaged", _autolrs(averaging=True), ours=True),
         Method(
             "paper",
             _autolrs(

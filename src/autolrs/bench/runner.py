@@ -1,6 +1,6 @@
 """Runs methods on tasks and keeps one JSON row per run; rows that are there already are not run again.
 
-Tuning and reporting use different seeds: `TUNE_SEEDS` choose each rival's LR, by validation loss, `REPORT_SEEDS` are shown.
+Tuning and reporting use different seeds: `TUNE_SEEDS` choose each rival's LR, by validation loss; others are shown.
 """
 
 from __future__ import annotations

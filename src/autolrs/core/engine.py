@@ -16,6 +16,7 @@ from autolrs.core.settings import Settings
 from autolrs.core.types import (
     Aborted,
     Asked,
+    Averaged,
     Command,
     Commit,
     Committed,
@@ -129,7 +130,7 @@ def evolve(state: State | None, event: Event) -> State:
 
 
 def history(events: Iterable[Event]) -> list[Event]:
-    """The events that count: each Resumed undoes what came after the point it resumed from, each Continued all before it."""
+    """The events that count: a Resumed undoes what came after the point it names, a Continued all before it."""
     kept: list[Event] = []
     for event in events:
         if isinstance(event, Resumed):
@@ -172,6 +173,8 @@ def _apply(state: State, event: Event) -> State:
         return _committed(state, event)
     if isinstance(event, Finished):
         return replace(state, finished=event.reason)
+    if isinstance(event, Averaged):
+        return state if event.raw is None else replace(state, evaluations=state.evaluations + 2)
     if isinstance(event, Noted):
         return state
     raise ValueError(f"unknown event {event!r}")

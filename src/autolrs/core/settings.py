@@ -25,6 +25,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 # Miniature runs are compared with each other, so they must see the same batches.
 STRATEGY_DEFAULTS: dict[str, dict[str, Any]] = {"horizon": {"replay": True}}
+AVERAGING_DEFAULTS: dict[str, Any] = {"decay_to": 0.1}
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,12 @@ class Settings:
     # Horizon: one search on miniature runs, then the run; reasons in docs/research-log.md
     max_cost: float = 1.15  # ceiling on all steps and validation passes, as a multiple of total_steps
     mini_fraction: float = 0.02  # length of a miniature run; at 1 % noise decides, at 4 % six of them cost too much
-    horizon_shift: float = 0.7  # octaves by which the best peak of a miniature run is too high for the whole one
+    horizon_shift: float = (
+        1.1  # octaves by which a miniature run's best peak and the landmark are too high for the whole run
+    )
     warmup_fraction: float = 0.05  # of the run, unless warmup_steps is given
-    decay_to: float = 0.0  # where the decay ends, as a share of the peak
+    averaging: bool = False  # average the weights while committing and hand them over at the end
+    decay_to: float = 0.0  # where the decay ends, as a share of the peak; .1 with averaging, which does the rest
     evaluate_cost: float = 10 / 3  # steps' worth of one `evaluate`: ten forward passes, a third of a step each
 
     # Range test for lr="auto"
@@ -213,6 +217,8 @@ class Settings:
         defaults = {**STRATEGY_DEFAULTS.get(str(values.get("strategy")), {}), **PRESETS[preset]}
         if values.get("total_steps") is None:
             defaults.pop("final_anneal", None)
+        if values.get("averaging"):
+            defaults.update(AVERAGING_DEFAULTS)
         return cls(**{**defaults, **values, "preset": preset})
 
     def with_(self, **values: Any) -> Settings:

@@ -78,6 +78,15 @@ def cut(profile: Profile, begin: int, end: int) -> Profile:
     return tuple(pieces)
 
 
+def locate(profile: Profile, step: int) -> tuple[Segment, int]:
+    """The segment that holds step `step` of `profile`, and the step's place in it."""
+    for segment in profile:
+        if step < segment.steps:
+            return segment, step
+        step -= segment.steps
+    raise IndexError(f"step lies {step} past the end of the profile")
+
+
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """What a probe promises: the loss `value` after the horizon under `amplitude * exp(rate * t) + asymptote`.
@@ -202,6 +211,15 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class Averaged:
+    """At the end the model was given its averaged weights, or not; both validation losses, where they were measured."""
+
+    used: bool
+    raw: float | None = None
+    averaged: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
     """Something a reader of the journal should know; no decision rests on it."""
 
@@ -217,7 +235,7 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """The run went on from a checkpoint that this journal need not know: `state` is the engine's state there, as plain values."""
+    """The run went on from a checkpoint that this journal need not know; `state` is the engine's there, as plain values."""
 
     state: dict[str, Any]
 
@@ -229,13 +247,13 @@ class Finished:
     reason: str
 
 
-Event = Started | Asked | Ranged | Probed | Aborted | Committed | Noted | Resumed | Continued | Finished
+Event = Started | Asked | Ranged | Probed | Aborted | Committed | Averaged | Noted | Resumed | Continued | Finished
 
 _KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Segment, Forecast, Probe, Commit, Wait, Finish),
-        *(Started, Asked, Ranged, Probed, Aborted, Committed, Noted, Resumed, Continued, Finished),
+        *(Started, Asked, Ranged, Probed, Aborted, Committed, Averaged, Noted, Resumed, Continued, Finished),
     )
 }
 

@@ -18,9 +18,10 @@ from autolrs.core import strategies
 from autolrs.core.engine import State, Strategy, fold
 from autolrs.core.schedule import Schedule
 from autolrs.core.settings import Settings
-from autolrs.core.types import Committed, Event, Finished, Resumed
+from autolrs.core.types import Averaged, Committed, Event, Finished, Resumed
 from autolrs.pytorch import checkpoint
 from autolrs.pytorch.amp import SkippedSteps
+from autolrs.pytorch.averaging import Averager
 from autolrs.pytorch.batch import clone_batch, size_of_batch
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, number, read_losses
@@ -92,6 +93,7 @@ class AutoLRS:
         self._feed_state: dict[str, Any] | None = None
         self._skipped: SkippedSteps | None = None
         self._skipped_steps = 0
+        self._averager = Averager(model, config.total_steps) if config.averaging else None
         self._step = self.session.step
         if resumed_from is None:
             self.session.begin()
@@ -138,9 +140,13 @@ class AutoLRS:
                 return StepInfo(self.lr, self.exploring, self.committed_steps, self.raw_steps, False, False)
             loss = self._skipped.flagged(loss)
         try:
-            return self._step(loss)
+            info = self._step(loss)
         except RunIsOverError:
             return self._step_after_end()
+        averager = self._averager
+        if averager is not None and not info.exploring and not info.done and info.committed_steps % averager.every == 0:
+            averager.update()
+        return info
 
     def track(self, **objects: Any) -> None:
         """Save and restore these around probes too: a GradScaler, an EMA, all with state_dict and load_state_dict."""
@@ -194,6 +200,13 @@ class AutoLRS:
         """The run's settings."""
         return self.session.state.settings
 
+    @property
+    def averaged_model(self) -> nn.Module:
+        """A copy of the model with the running average of its weights, at any time after the first committed step."""
+        if self._averager is None:
+            raise RuntimeError("weights are not averaged: `averaging` is off")
+        return self._averager.model()
+
     def rollback(self) -> None:
         """Put the model back to where the probe under way began, to save it or look at it; the probe starts again."""
         self.session.rollback()
@@ -215,6 +228,7 @@ class AutoLRS:
             "ratios": list(self.host.ratios),
             "live": self.host.copy_of_live(),
             "feed": self._feed_state if self._feed is None else self._feed.state_dict(),
+            "averager": None if self._averager is None else self._averager.state_dict(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -233,6 +247,8 @@ class AutoLRS:
             self.host.put(token, tree)
         self.host.ratios = list(state_dict["ratios"])
         self.host.load(state_dict["live"])
+        if self._averager is not None:
+            self._averager.load_state_dict(state_dict["averager"])
         if self._feed is None or state_dict["feed"] is None:
             self._feed_state = state_dict["feed"]
         else:
@@ -270,6 +286,8 @@ class AutoLRS:
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Committed):
             self._commits += 1
+            if self._averager is not None and self.session.state.steps_left == 0:
+                self._hand_over(self._averager)
             for callback in self._commit_callbacks:
                 callback(event)
             if self.run_dir is not None:
@@ -278,6 +296,21 @@ class AutoLRS:
                 checkpoint.save_schedule(self.run_dir, self.schedule)
         elif isinstance(event, Finished) and self.run_dir is not None and self._checkpoint_every:
             checkpoint.save(self.run_dir, self.state_dict())
+
+    def _hand_over(self, averager: Averager) -> None:
+        """Give the model its averaged weights, unless validation says that the raw ones are better."""
+        averager.update()
+        if not self.session.state.validation:
+            averager.exchange()
+            self.session.record(Averaged(True))
+            return
+        raw = self.host.evaluate()
+        averager.exchange()
+        averaged = self.host.evaluate()
+        used = not averaged > raw
+        if not used:
+            averager.exchange()
+        self.session.record(Averaged(used, raw, averaged))
 
     def _read(self, losses: Sequence[Any]) -> list[float]:
         foreign = self.host.foreign_lr()

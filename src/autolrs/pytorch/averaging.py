@@ -1,51 +1,74 @@
-"""A running average of the weights for any optimizer: what a decay to 0 does at the end, available at any time.
+"""A running average of the weights for any optimizer: what a decay to 0 does at the end, to be had at any time.
 
-The average covers roughly the last tenth of the steps so far (polynomial weights), so it forgets the beginning as the run goes on. Buffers such as BatchNorm's
-statistics are averaged with the weights.
+The average covers roughly the last tenth of the steps so far (polynomial weights), so it forgets the beginning as the
+run goes on. Buffers such as BatchNorm's statistics are averaged with the weights they belong to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
 
-SHARPNESS = 10.0  # the average's mean age is 1 / (SHARPNESS + 1) of the steps so far
-UPDATES = 1000  # updates in a run: often enough to average, seldom enough to cost nothing
+SHARPNESS = 20.0  # the average's mean age is 1 / (SHARPNESS + 1) of the steps so far
+UPDATES = 1000  # in a run: often enough to average, seldom enough to cost nothing
 
 
 class Averager:
-    """Keeps `module`, a copy of `model` with averaged weights, up to date."""
+    """Averages of a model's parameters and buffers."""
 
     def __init__(self, model: nn.Module, total_steps: int | None) -> None:
         self.every = max(1, (total_steps or 0) // UPDATES)
-        self.module = AveragedModel(getattr(model, "_orig_mod", model), multi_avg_fn=_polynomial, use_buffers=True)
-        self._model = getattr(model, "_orig_mod", model)
-
-    def update(self) -> None:
-        """Take the model's present weights into the average."""
-        self.module.update_parameters(self._model)
+        self._model, self._count = model, 0
+        self._averages: dict[str, Tensor] = {}
 
     @torch.no_grad()
-    def hand_over(self) -> None:
-        """Copy the averaged weights and buffers into the model."""
-        for own, averaged in zip(_all(self._model), _all(self.module.module), strict=True):
-            own.copy_(averaged)
+    def update(self) -> None:
+        """Take the model's present weights into the average; whole numbers such as batch counters are copied."""
+        weight = min(1.0, SHARPNESS / (self._count + 1))
+        self._count += 1
+        averages, currents = [], []
+        for path, current in _named(self._model):
+            average = self._averages.get(path)
+            if average is None or average.shape != current.shape or not current.is_floating_point():
+                self._averages[path] = current.detach().clone()
+            else:
+                averages.append(average)
+                currents.append(current.detach())
+        if averages:
+            torch._foreach_lerp_(averages, currents, weight)
+
+    @torch.no_grad()
+    def exchange(self) -> None:
+        """Swap the averaged and the present weights; calling it again undoes it."""
+        for path, current in _named(self._model):
+            average = self._averages[path]
+            self._averages[path] = current.detach().clone()
+            current.copy_(average)
+
+    def model(self) -> nn.Module:
+        """A copy of the model with averaged weights."""
+        if not self._count:
+            raise RuntimeError("no step was committed yet: there is no average")
+        self.exchange()
+        try:
+            return copy.deepcopy(getattr(self._model, "_orig_mod", self._model))
+        finally:
+            self.exchange()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values and copies of the averages."""
+        return {"count": self._count, "averages": {path: tensor.clone() for path, tensor in self._averages.items()}}
+
+    def load_state_dict(self, values: dict[str, Any]) -> None:
+        """Go on from `state_dict`."""
+        devices = {path: tensor.device for path, tensor in _named(self._model)}
+        self._count = values["count"]
+        self._averages = {path: tensor.to(devices.get(path), copy=True) for path, tensor in values["averages"].items()}
 
 
-def _all(module: nn.Module) -> list[Tensor]:
-    return [*module.parameters(), *module.buffers()]
-
-
-@torch.no_grad()
-def _polynomial(averaged: Sequence[Any], current: Sequence[Any], count: Any) -> None:
-    """averaged += (current - averaged) * min(1, sharpness / n); whole numbers such as batch counters are copied."""
-    weight = min(1.0, SHARPNESS / (int(count) + 1))
-    floats = [(a, c) for a, c in zip(averaged, current, strict=True) if a.is_floating_point()]
-    torch._foreach_lerp_([a for a, _ in floats], [c for _, c in floats], weight)
-    for a, c in zip(averaged, current, strict=True):
-        if not a.is_floating_point():
-            a.copy_(c)
+def _named(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Parameters and buffers, each once."""
+    return [*model.named_parameters(), *model.named_buffers()]

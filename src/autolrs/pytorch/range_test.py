@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from autolrs.core.divergence import diverged
 from autolrs.core.interval import conclude, ramp
 from autolrs.core.settings import check_interval
 from autolrs.pytorch.state import TorchHost, number
-from autolrs.run.session import diverged
 
 
 @dataclass(frozen=True)

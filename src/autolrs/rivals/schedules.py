@@ -1,4 +1,4 @@
-"""Hand-tuned schedules, all with the same linear warm-up of 5 % (but OneCycle, which has its own): one number to tune, the peak.
+"""Hand-tuned schedules with a linear warm-up of 5 % (OneCycle has its own): one number to tune, the peak.
 
 torch's own schedulers where they exist.
 """

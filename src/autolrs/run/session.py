@@ -7,13 +7,12 @@ the LR is the last action before a step, because a restore brings the old LR bac
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Callable, Sequence
-from statistics import median
 from typing import Any, NamedTuple
 
 from autolrs.core import engine
+from autolrs.core.divergence import diverged
 from autolrs.core.engine import State, Strategy
 from autolrs.core.interval import conclude
 from autolrs.core.settings import Settings
@@ -30,12 +29,11 @@ from autolrs.core.types import (
     Noted,
     Probe,
     Probed,
-    Profile,
     Resumed,
-    Segment,
     Wait,
     decode,
     encode,
+    locate,
     peak_lr,
     profile_steps,
 )
@@ -165,7 +163,7 @@ class Session:
 
     def note(self, message: str) -> None:
         """Put a remark into the journal."""
-        self._record(Noted(message))
+        self.record(Noted(message))
 
     def refresh(self) -> None:
         """Take the stage's snapshot again: the host's state was changed from outside before the first step."""
@@ -190,7 +188,7 @@ class Session:
             return
         assert not isinstance(command, Wait), "a single host has no outstanding probe to wait for"
         if asked_before is None:
-            self._record(Asked(command))
+            self.record(Asked(command))
         if isinstance(command, Commit) and command.note:
             self.note(command.note)
         self._perform(command)
@@ -283,7 +281,7 @@ class Session:
         else:
             steps = self._done - self._skipped
             self._close()
-            self._record(Committed(command.stage, command.profile, steps, thin(self._losses)))
+            self.record(Committed(command.stage, command.profile, steps, thin(self._losses)))
             self._next()
 
     def _close(self) -> int:
@@ -306,19 +304,19 @@ class Session:
         series = self._values if probe.metric == "validation" else list(self._losses)
         forecast = self.strategy.judge(self.state, probe, series)
         lr, evaluations, steps = peak_lr(probe.profile), len(self._values), self._close()
-        self._record(Probed(probe.stage, probe.index, lr, steps, thin(series), forecast, evaluations))
+        self.record(Probed(probe.stage, probe.index, lr, steps, thin(series), forecast, evaluations))
         self._after_probe(probe)
 
     def _abort(self, probe: Probe) -> None:
         reason = f"loss {self._losses[-1]:.4g} after {self._done} steps, from {self._losses[0]:.4g}"
         lr, evaluations, steps = peak_lr(probe.profile), len(self._values), self._close()
-        self._record(Aborted(probe.stage, probe.index, lr, steps, thin(self._losses), reason, evaluations))
+        self.record(Aborted(probe.stage, probe.index, lr, steps, thin(self._losses), reason, evaluations))
         self._after_probe(probe)
 
     def _after_probe(self, probe: Probe) -> None:
         if probe.stage < 0:
             lrs = [locate(probe.profile, i)[0].lr_start for i in range(len(self._losses))]
-            self._record(conclude(lrs, list(self._losses), self.state.settings.base_lr))
+            self.record(conclude(lrs, list(self._losses), self.state.settings.base_lr))
         else:
             retained = self.strategy.retained(self.state)
             for index in [index for index in self._kept if index not in retained]:
@@ -333,10 +331,11 @@ class Session:
         self._base, self._kept, self._pending = None, {}, []
         self._close()
         self.lr = self.state.segments[-1].lr_end if self.state.segments else self.lr
-        self._record(Finished(reason))
+        self.record(Finished(reason))
         self._recount()
 
-    def _record(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
+        """Fold an event into the state, write it down and tell the listeners."""
         self.state = engine.evolve(self.state, event)
         self._publish(event)
 
@@ -407,21 +406,3 @@ def drive(session: Session, host: TrainingHost, steps: int | None = None) -> Sta
         session.step(host.step())
         steps = None if steps is None else steps - 1
     return session.state
-
-
-def locate(profile: Profile, step: int) -> tuple[Segment, int]:
-    """The segment that holds step `step` of `profile`, and the step's place in it."""
-    for segment in profile:
-        if step < segment.steps:
-            return segment, step
-        step -= segment.steps
-    raise IndexError(f"step lies {step} past the end of the profile")
-
-
-def diverged(losses: Sequence[float], recent: int) -> bool:
-    """Whether the last `recent` losses are not finite or far above the first: by three times its size or spread."""
-    if not all(map(math.isfinite, losses[-recent:])):
-        return True
-    first = losses[:8]
-    start = median(first)
-    return median(losses[-max(recent, 4) :]) > start + 3 * max(abs(start), max(first) - min(first))

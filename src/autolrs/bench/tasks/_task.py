@@ -29,9 +29,10 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Task:
-    """A workload: `total_steps` is its budget, `lr` the interval on which rivals are tuned.
+    """A workload: `total_steps` is its budget; rivals are tuned from the middle of the interval `lr` outward.
 
-    `held_out` tasks only check a claim: no default may be chosen on them.
+    `held_out` tasks only check a claim: no default may be chosen on them. `find_data` raises FileNotFoundError, saying
+    how to get it, where the data that `build` needs is missing.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Task:
     lr: tuple[float, float]
     build: Callable[[int], Bundle]
     held_out: bool = False
+    find_data: Callable[[], object] = lambda: None
 
 
 class Batches:

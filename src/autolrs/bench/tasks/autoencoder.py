@@ -38,4 +38,4 @@ def build(seed: int) -> Bundle:
     )
 
 
-AUTOENCODER = Task("fashion-autoencoder", 3000, (1e-4, 1e-1), build)
+AUTOENCODER = Task("fashion-autoencoder", 3000, (1e-4, 1e-1), build, find_data=data.find_fashion_mnist)

