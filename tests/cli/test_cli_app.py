@@ -12,7 +12,8 @@ import pytest
 import autolrs
 
 SOURCE = Path(autolrs.__file__).parents[1]
-COMMANDS = [["demo"], ["show"], ["export"], ["range-test"], ["doctor"], ["bench"], ["bench", "overhead"]]
+BENCH = [["bench", command] for command in ("overhead", "list", "run", "table")]
+COMMANDS = [["demo"], ["show"], ["export"], ["range-test"], ["doctor"], ["bench"], *BENCH]
 
 
 def run(*arguments: str, code: str = "from autolrs.cli import main; main()") -> subprocess.CompletedProcess[str]:

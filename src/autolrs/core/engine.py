@@ -22,6 +22,7 @@ from autolrs.core.types import (
     Committed,
     Continued,
     Event,
+    Extended,
     Finish,
     Finished,
     Forecast,
@@ -175,6 +176,9 @@ def _apply(state: State, event: Event) -> State:
         return replace(state, finished=event.reason)
     if isinstance(event, Averaged):
         return state if event.raw is None else replace(state, evaluations=state.evaluations + 2)
+    if isinstance(event, Extended):
+        settings = state.settings.with_(total_steps=event.total_steps)
+        return replace(state, settings=settings, finished=None, committing=None, outstanding=())
     if isinstance(event, Noted):
         return state
     raise ValueError(f"unknown event {event!r}")

@@ -220,6 +220,13 @@ class Averaged:
 
 
 @dataclass(frozen=True, slots=True)
+class Extended:
+    """The budget was changed to `total_steps`; a run that was over goes on."""
+
+    total_steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
     """Something a reader of the journal should know; no decision rests on it."""
 
@@ -235,7 +242,7 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """The run went on from a checkpoint that this journal need not know; `state` is the engine's there, as plain values."""
+    """The run went on from a checkpoint unknown to this journal; `state` is the engine's there, as plain values."""
 
     state: dict[str, Any]
 
@@ -247,13 +254,26 @@ class Finished:
     reason: str
 
 
-Event = Started | Asked | Ranged | Probed | Aborted | Committed | Averaged | Noted | Resumed | Continued | Finished
+Event = (
+    Started
+    | Asked
+    | Ranged
+    | Probed
+    | Aborted
+    | Committed
+    | Averaged
+    | Extended
+    | Noted
+    | Resumed
+    | Continued
+    | Finished
+)
 
 _KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Segment, Forecast, Probe, Commit, Wait, Finish),
-        *(Started, Asked, Ranged, Probed, Aborted, Committed, Averaged, Noted, Resumed, Continued, Finished),
+        *(Started, Asked, Ranged, Probed, Aborted, Committed, Averaged, Extended, Noted, Resumed, Continued, Finished),
     )
 }
 

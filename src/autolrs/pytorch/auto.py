@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from autolrs.core import strategies
 from autolrs.core.engine import State, Strategy, fold
 from autolrs.core.schedule import Schedule
 from autolrs.core.settings import Settings
-from autolrs.core.types import Averaged, Committed, Event, Finished, Resumed
+from autolrs.core.types import Averaged, Committed, Event, Extended, Finished, Resumed
 from autolrs.pytorch import checkpoint
 from autolrs.pytorch.amp import SkippedSteps
 from autolrs.pytorch.averaging import Averager
@@ -155,6 +156,14 @@ class AutoLRS:
         self._track(objects)
         self.session.refresh()
 
+    def extend(self, total_steps: int) -> None:
+        """Change the budget, during the run or after it: the rest is planned anew from the present LR, without a jump.
+
+        Shortening works too. After the end call `batches` again; an LR that has decayed to the bottom first warms up.
+        While LRs are being probed it is refused.
+        """
+        self.session.extend(total_steps)
+
     def on_commit(self, callback: Callable[[Committed], None]) -> None:
         """Call `callback` with the event after every stretch that was committed."""
         self._commit_callbacks.append(callback)
@@ -239,7 +248,8 @@ class AutoLRS:
         if state_dict.get("autolrs") != 1:
             raise ValueError(f"not a state dict of AutoLRS, or of a newer one: version {state_dict.get('autolrs')!r}")
         saved = State.from_json(state_dict["session"]["state"])
-        given = {name: value for name, value in self.settings.to_dict().items() if name != "base_lr"}
+        # base_lr is only remembered, and an extended run's budget is the checkpoint's.
+        given = {k: v for k, v in self.settings.to_dict().items() if k not in ("base_lr", "total_steps")}
         _check_same_run("the checkpoint", saved, given, self.session.state.validation)
         self.host.check(state_dict["live"])
         self.host.forget_snapshots()
@@ -294,7 +304,7 @@ class AutoLRS:
                 if self._checkpoint_every and self._commits % self._checkpoint_every == 0:
                     checkpoint.save(self.run_dir, self.state_dict())
                 checkpoint.save_schedule(self.run_dir, self.schedule)
-        elif isinstance(event, Finished) and self.run_dir is not None and self._checkpoint_every:
+        elif isinstance(event, (Extended, Finished)) and self.run_dir is not None and self._checkpoint_every:
             checkpoint.save(self.run_dir, self.state_dict())
 
     def _hand_over(self, averager: Averager) -> None:
@@ -368,12 +378,15 @@ def resume(
     """Continue the run in `run_dir` from its last checkpoint, on a model and optimizer built as they were at first.
 
     Steps since that checkpoint are taken again and give the same schedule. A run that has no checkpoint yet starts anew
-    with its recorded settings. `settings`, if given, must equal the recorded ones; a difference is refused by name.
+    with its recorded settings. `settings`, if given, must equal the recorded ones; a difference is refused by name, but
+    for a larger `total_steps`, which extends the run (see `AutoLRS.extend`).
     """
     journal, events = Journal.reopen(run_dir)
     if not events:
         raise JournalError(f"{run_dir} holds a journal without events: nothing to resume")
-    state = fold(events[:1])
+    state = fold(events)
+    longer = (settings.get("total_steps") or 0) > (state.settings.total_steps or math.inf)
+    budget = settings.pop("total_steps") if longer else None
     _check_same_run(str(run_dir), state, settings, evaluate is not None)
     auto = AutoLRS(
         model,
@@ -393,6 +406,8 @@ def resume(
         journal.append(Resumed(1))
         auto.session.go_on()
         auto._watch_first_step()
+    if budget is not None:
+        auto.extend(budget)
     return auto
 
 

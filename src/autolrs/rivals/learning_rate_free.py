@@ -15,7 +15,7 @@ WARMUP = 0.05  # of the run, as the hand-tuned schedules have; the package's def
 
 
 def schedule_free(model: nn.Module, like: Optimizer, lr: float | None, total: int) -> Any:
-    """Schedule-Free SGD or AdamW, as `like` is, for `total` steps; `lr` None is the package's default (SGD 1, AdamW 0.0025)."""
+    """Schedule-Free SGD or AdamW, as `like` is, for `total` steps; `lr` None is the package's default."""
     import schedulefree
 
     kind = schedulefree.SGDScheduleFree if isinstance(like, torch.optim.SGD) else schedulefree.AdamWScheduleFree

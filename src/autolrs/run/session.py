@@ -24,6 +24,7 @@ from autolrs.core.types import (
     Committed,
     Continued,
     Event,
+    Extended,
     Finish,
     Finished,
     Noted,
@@ -31,6 +32,7 @@ from autolrs.core.types import (
     Probed,
     Resumed,
     Wait,
+    cut,
     decode,
     encode,
     locate,
@@ -164,6 +166,23 @@ class Session:
     def note(self, message: str) -> None:
         """Put a remark into the journal."""
         self.record(Noted(message))
+
+    def extend(self, total_steps: int) -> None:
+        """Change the budget: the stretch under way ends here, and the rest is decided anew. Not between probes."""
+        if self.exploring and (self.state.probes or self.command_steps):
+            raise RuntimeError("the budget cannot change while LRs are being probed: wait until `exploring` is False")
+        if total_steps <= self.committed_steps:
+            raise ValueError(f"`total_steps` must be above the {self.committed_steps} committed, got {total_steps}")
+        command, pending = self._command, self._read(self._pending)
+        if isinstance(command, Commit) and self._done + len(pending):
+            self._losses.extend(pending)
+            done, skipped = self._done + len(pending), self._skipped
+            self._close()
+            self._pending = []
+            profile = cut(command.profile, 0, done)
+            self.record(Committed(command.stage, profile, done - skipped, thin(self._losses)))
+        self.record(Extended(total_steps))
+        self._next()
 
     def refresh(self) -> None:
         """Take the stage's snapshot again: the host's state was changed from outside before the first step."""

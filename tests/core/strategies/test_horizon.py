@@ -169,3 +169,52 @@ def test_every_prefix_of_the_journal_leads_to_the_same_next_command():
         state = engine.evolve(state, event)
         if isinstance(following, Asked):
             assert engine.decide(state, Horizon()) == following.command
+
+
+def extended(total, at, new_total):
+    host = SimulatedHost()
+    session = Session(host, Settings.make(total_steps=total, strategy="horizon"), Horizon(), stream=host.stream)
+    session.begin()
+    while not session.done and session.committed_steps < at:
+        session.step(host.step())
+    session.extend(new_total)
+    return drive(session, host)
+
+
+@pytest.mark.parametrize("at", [500, 1300, 2900])
+def test_extended_run_goes_on_from_its_lr_without_a_jump_and_decays_over_the_new_budget(at):
+    state = extended(3000, at, 6000)
+    lrs = state.schedule.lrs()
+    assert state.committed_steps == len(lrs) == 6000
+    peak = int(np.argmax(lrs))
+    assert np.all(np.diff(lrs[peak:]) < 0)
+    assert np.abs(np.diff(lrs[peak:])).max() < 2e-3 * lrs[peak]
+    assert lrs[-1] < 1e-3 * lrs[peak]
+
+
+def test_run_extended_after_its_end_warms_up_again_and_decays():
+    state = extended(3000, 3000, 6000)
+    lrs = state.schedule.lrs()
+    assert state.committed_steps == 6000
+    again = int(np.argmax(lrs[3000:]))
+    assert again == 150
+    assert lrs[3150] == pytest.approx(max(lrs[:3000]) / 2)
+    assert np.all(np.diff(lrs[3150:]) < 0)
+
+
+def test_run_can_be_shortened():
+    assert extended(6000, 700, 3000).committed_steps == 3000
+
+
+def test_extending_below_what_is_committed_is_refused():
+    with pytest.raises(ValueError, match="total_steps"):
+        extended(3000, 1500, 1000)
+
+
+def test_extending_while_probing_is_refused():
+    host = SimulatedHost()
+    session = Session(host, Settings.make(total_steps=3000, strategy="horizon"), Horizon(), stream=host.stream)
+    session.begin()
+    session.step(host.step())
+    with pytest.raises(RuntimeError, match="probed"):
+        session.extend(5000)

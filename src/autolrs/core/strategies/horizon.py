@@ -34,7 +34,6 @@ from autolrs.core.types import (
     Wait,
     cut,
     peak_lr,
-    profile_steps,
 )
 
 RAMP_STEPS = (
@@ -189,11 +188,11 @@ def choose(state: State) -> tuple[float, str]:
     centre = float(weights @ octaves / weights.sum())
     pull = LANDMARK_WEIGHT * min(max(-centre, LANDMARK_REACH[0]), LANDMARK_REACH[1])
     peak = _within(mark * 2.0 ** (centre + pull - settings.horizon_shift), *search_interval(settings))
-    best = min(tried, key=lambda octave: tried[octave])
+    low, best, high = min(tried), min(tried, key=lambda octave: tried[octave]), max(tried)
     return peak, (
-        f"{len(state.probes) - 1} miniature runs, LRs {mark * 2.0 ** min(octaves):.3g} to {mark * 2.0 ** max(octaves):.3g}: "
-        f"best at {mark * 2.0**best:.3g}, weighted centre {mark * 2.0**centre:.3g}; with the ramp's landmark {mark:.3g} and "
-        f"x {2.0**-settings.horizon_shift:.2f} for the longer horizon: peak {peak:.4g}"
+        f"{len(state.probes) - 1} miniature runs from {mark * 2.0**low:.3g} to {mark * 2.0**high:.3g}: best at "
+        f"{mark * 2.0**best:.3g}, weighted centre {mark * 2.0**centre:.3g}; with the ramp's landmark {mark:.3g} "
+        f"and x {2.0**-settings.horizon_shift:.2f} for the longer horizon: peak {peak:.4g}"
     )
 
 
@@ -235,12 +234,36 @@ def _mini(state: State, budget: Plan, octave: int) -> Probe:
     return Probe(0, len(state.probes), profile, "validation" if state.validation else "train", metric_every, check)
 
 
+def rest(state: State, peak: float) -> Profile:
+    """What is left of the run: all of it, or a line from the present LR to the end, whatever the budget was before.
+
+    A run that was extended after its LR had reached the bottom warms up again, to the height that a decay over the new
+    budget would have here.
+    """
+    settings, total = state.settings, state.settings.total_steps
+    assert total is not None
+    if not state.committed_steps:
+        return full_profile(settings, total, peak)
+    left, bottom = total - state.committed_steps, settings.decay_to * peak
+    lr = state.segments[-1].lr_end
+    if lr > bottom:
+        return (Segment(left, lr, bottom),)
+    height = max(peak * left / total, bottom)
+    warm = max(1, round(settings.warmup_fraction * left))
+    return (
+        Segment(warm, lr or height / warm, height),
+        *([Segment(left - warm, height, bottom)] if left > warm else []),
+    )
+
+
 def _stretch(state: State, peak: float, why: str) -> Commit:
     """The next piece of the run. Pieces exist so that the run can be resumed between them; the schedule is one."""
+    profile = rest(state, peak)
     total = state.settings.total_steps
     assert total is not None
-    profile = full_profile(state.settings, total, peak)
     pieces = min(max(total // 1000, 1), 10)
     done = state.committed_steps
-    end = max(next(e for e in (round(total * (i + 1) / pieces) for i in range(pieces)) if e > done), profile[0].steps)
-    return Commit(state.stage, cut(profile, done, min(end, profile_steps(profile))), None, why)
+    end = next(e for e in (round(total * (i + 1) / pieces) for i in range(pieces)) if e > done)
+    # A warm-up is not cut in two: its top is what later stretches know the peak by.
+    steps = max(end - done, profile[0].steps if len(profile) > 1 else 0)
+    return Commit(state.stage, cut(profile, 0, steps), None, why)

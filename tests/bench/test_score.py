@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+pytest.importorskip("torch")
+
+from autolrs.bench.score import EVALUATION_STEPS, Score, score, summary
+
+
+def row(method, test, seed=0, task="a", *, raw=100, evaluations=0, curve=(), phase="report", total=100):
+    return {
+        "task": task,
+        "method": method,
+        "phase": phase,
+        "seed": seed,
+        "test": test,
+        "total_steps": total,
+        "raw_steps": raw,
+        "evaluations": evaluations,
+        "curve": list(curve),
+    }
+
+
+def by_method(rows):
+    return {one.method: one for one in score(rows)}
+
+
+def test_loss_and_spread_are_over_seeds_and_tuning_runs_do_not_count():
+    rows = [row("cosine", 0.2, 0), row("cosine", 0.4, 1), row("cosine", 9.0, 100, phase="tune")]
+    one = by_method(rows)["cosine"]
+    assert (one.seeds, one.loss) == (2, pytest.approx(0.3))
+    assert one.spread == pytest.approx(math.sqrt(0.02))
+
+
+def test_one_seed_has_no_spread():
+    assert math.isnan(by_method([row("cosine", 0.2)])["cosine"].spread)
+
+
+def test_a_diverged_run_makes_the_mean_infinite_instead_of_dropping_out():
+    found = by_method([row("horizon", None, 0), row("horizon", 0.1, 1), row("cosine", 0.2)])["horizon"]
+    assert (found.seeds, found.loss, found.ratio) == (2, math.inf, math.inf)
+    assert math.isnan(found.spread)
+
+
+def test_ratio_is_to_the_best_tuned_schedule_not_to_the_best_method():
+    found = by_method([row("cosine", 0.4), row("wsd", 0.2), row("prodigy", 0.1), row("horizon", 0.3)])
+    assert found["horizon"].ratio == pytest.approx(1.5)
+    assert found["prodigy"].ratio == pytest.approx(0.5)
+    assert found["wsd"].ratio == 1.0
+
+
+@pytest.mark.parametrize("tuned", [[], [("cosine", None)]], ids=["not run", "all diverged"])
+def test_without_a_tuned_schedule_there_is_nothing_to_compare_with(tuned):
+    found = by_method([row("horizon", 0.3, curve=[(50, 0.2)]), *(row(*one) for one in tuned)])["horizon"]
+    assert math.isnan(found.ratio) and math.isnan(found.speedup) and math.isnan(found.speedup_all)
+
+
+@pytest.mark.parametrize(("loss", "ratio"), [(0.0, 1.0), (0.1, math.inf)])
+def test_a_best_loss_of_zero_divides_nothing(loss, ratio):
+    assert by_method([row("cosine", 0.0), row("horizon", loss)])["horizon"].ratio == ratio
+
+
+def test_cost_counts_probes_and_validation_passes():
+    found = by_method([row("horizon", 0.1, 0, raw=120, evaluations=3), row("horizon", 0.1, 1, raw=140, evaluations=3)])
+    assert found["horizon"].cost == pytest.approx(1 + (30 + 3 * EVALUATION_STEPS) / 100)
+
+
+def test_speedup_is_to_the_cosines_mean_loss_and_may_count_the_search():
+    cosine = [row("cosine", 0.2, 0), row("cosine", 0.4, 1)]  # target 0.3
+    ours = [row("horizon", 0.1, seed, raw=125, curve=[(40, 0.5), (at, 0.3)]) for seed, at in enumerate((50, 50, 80))]
+    found = by_method([*cosine, *ours])["horizon"]
+    assert found.speedup == pytest.approx(100 / 50)
+    assert found.speedup_all == pytest.approx(100 / 75)
+
+
+def test_speedup_is_zero_if_most_runs_never_get_there():
+    ours = [row("horizon", 0.1, 0, curve=[(50, 0.1)]), *(row("horizon", 0.9, s, curve=[(50, None)]) for s in (1, 2))]
+    found = by_method([row("cosine", 0.3), *ours])["horizon"]
+    assert (found.speedup, found.speedup_all) == (0.0, 0.0)
+
+
+def test_order_is_that_of_the_rows():
+    rows = [row("wsd", 1.0, task="b"), row("cosine", 1.0, task="a"), row("cosine", 1.0, task="b")]
+    assert [(one.task, one.method) for one in score(rows)] == [("b", "wsd"), ("a", "cosine"), ("b", "cosine")]
+
+
+def test_a_run_reported_twice_is_refused():
+    with pytest.raises(ValueError, match="a cosine seed 3 is reported twice"):
+        score([row("cosine", 0.1, 3), row("cosine", 0.2, 3)])
+
+
+def test_budgets_of_one_task_must_agree():
+    with pytest.raises(ValueError, match="rows of a must have one total_steps, got 100 and 200"):
+        score([row("cosine", 0.1), row("wsd", 0.1, total=200)])
+
+
+def one(method, ratio, cost=1.0, task="a"):
+    return Score(task, method, 1, 0.1, 0.0, ratio, cost, 1.0, 1.0)
+
+
+def test_summary_takes_geometric_mean_worst_and_mean_cost():
+    found = summary([one("horizon", 0.5, 1.1), one("horizon", 2.0, 1.3, "b"), one("cosine", 1.0)])
+    assert found["horizon"] == pytest.approx((2, 1.0, 2.0, 1.2))
+    assert found["cosine"].tasks == 1
+
+
+def test_summary_leaves_tasks_out_that_have_nothing_to_compare_with():
+    found = summary([one("horizon", 0.5, 1.1), one("horizon", math.nan, 3.0, "b"), one("lone", math.nan, 2.0)])
+    assert found["horizon"] == pytest.approx((1, 0.5, 0.5, 1.1))
+    assert found["lone"].tasks == 0 and math.isnan(found["lone"].ratio) and found["lone"].cost == 2.0
+
+
+@pytest.mark.parametrize(("ratios", "mean"), [((0.5, math.inf), math.inf), ((0.0, math.inf), math.inf), ((0.0, 2), 0)])
+def test_summary_of_a_divergence_is_infinite_whatever_the_rest(ratios, mean):
+    assert summary(one("horizon", ratio, task=str(ratio)) for ratio in ratios)["horizon"].ratio == mean
