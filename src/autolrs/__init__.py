@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 from autolrs.core.schedule import Schedule
 from autolrs.core.settings import Settings
 from autolrs.core.types import Segment
-from autolrs.run.session import StepInfo
+from autolrs.run.steps import StepInfo
 
 if TYPE_CHECKING:
-    from autolrs.pytorch.auto import AutoLRS, resume
+    from autolrs.pytorch.auto import AutoLRS
     from autolrs.pytorch.range_test import range_test
+    from autolrs.pytorch.resume import resume
 
 __version__ = "0.1.0"
 __all__ = ["AutoLRS", "Schedule", "Segment", "Settings", "StepInfo", "__version__", "range_test", "resume"]
 
-_TORCH = {"AutoLRS": "auto", "resume": "auto", "range_test": "range_test"}
+_TORCH = {"AutoLRS": "auto", "resume": "resume", "range_test": "range_test"}
 
 
 def __getattr__(name: str) -> Any:

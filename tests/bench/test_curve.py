@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -14,7 +15,7 @@ def test_measures_at_even_steps_from_a_quarter_of_the_run_to_its_end():
     steps = [step for step, _ in curve.points]
     assert len(steps) == POINTS
     assert steps[0] == pytest.approx(1000 + 3000 / POINTS, abs=1) and steps[-1] == 4000
-    assert max(b - a for a, b in zip(steps, steps[1:], strict=False)) <= 3000 / POINTS + 1
+    assert max(b - a for a, b in pairwise(steps)) <= 3000 / POINTS + 1
 
 
 def test_measures_once_when_steps_skip_several_points():

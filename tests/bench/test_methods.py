@@ -11,7 +11,6 @@ pytest.importorskip("schedulefree")
 pytest.importorskip("prodigyopt")
 
 import tiny_task  # noqa: E402 - torch may be missing
-
 from autolrs.bench.curve import Curve  # noqa: E402
 from autolrs.bench.methods import METHODS  # noqa: E402
 from autolrs.bench.score import TUNED_SCHEDULES  # noqa: E402
@@ -40,7 +39,7 @@ def train(method, task, lr=0.1, points=32):
 def test_every_method_learns_and_reports_its_cost(name, kind):
     before = TASKS[kind].build(0).test()
     bundle, outcome, curve = train(METHODS[name], TASKS[kind])
-    assert bundle.test() < 0.5 * before
+    assert bundle.test() < 0.7 * before
     assert outcome.raw_steps >= STEPS and (METHODS[name].ours or outcome.raw_steps == STEPS)
     assert METHODS[name].ours or outcome.evaluations == 0
     assert (outcome.peak is None) == (name in ("schedule-free-default", "prodigy"))

@@ -11,12 +11,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tiny_task import EXPLOSIVE, STEPS, TINY
-
 from autolrs.bench import runner
 from autolrs.bench.methods import METHODS, Method, Outcome
 from autolrs.bench.tasks import TASKS, Task
 from autolrs.bench.tasks._task import Bundle
+from tiny_task import EXPLOSIVE, STEPS, TINY
 
 GRID = [0.1 * 2.0**octave for octave in runner.OCTAVES]  # about the middle of TINY's interval
 COSINE, HORIZON = METHODS["cosine"], METHODS["horizon"]

@@ -10,11 +10,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tiny_task import TINY
-
 from autolrs.bench import runner
 from autolrs.bench.methods import METHODS
 from autolrs.bench.tasks import TASKS, Task
+from tiny_task import TINY
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,19 +15,20 @@ from torch import Tensor, nn
 
 import autolrs
 from autolrs.core import strategies
-from autolrs.core.engine import State, Strategy, fold
+from autolrs.core.engine import State, Strategy
 from autolrs.core.schedule import Schedule
 from autolrs.core.settings import Settings
-from autolrs.core.types import Averaged, Committed, Event, Extended, Finished, Resumed
+from autolrs.core.types import Averaged, Committed, Event, Extended, Finished
 from autolrs.pytorch import checkpoint
 from autolrs.pytorch.amp import SkippedSteps
 from autolrs.pytorch.averaging import Averager
 from autolrs.pytorch.batch import clone_batch, size_of_batch
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, number, read_losses
-from autolrs.run.journal import Journal, JournalError
+from autolrs.run.journal import Journal
 from autolrs.run.replay import Batches
-from autolrs.run.session import RunIsOverError, Session, StepInfo
+from autolrs.run.session import Session
+from autolrs.run.steps import RunIsOverError, StepInfo
 
 _QUIET_BATCHES = 1000  # batches without a step after which `batches` says that `step` was forgotten
 
@@ -250,7 +250,7 @@ class AutoLRS:
         saved = State.from_json(state_dict["session"]["state"])
         # base_lr is only remembered, and an extended run's budget is the checkpoint's.
         given = {k: v for k, v in self.settings.to_dict().items() if k not in ("base_lr", "total_steps")}
-        _check_same_run("the checkpoint", saved, given, self.session.state.validation)
+        checkpoint.check_same_run("the checkpoint", saved, given, self.session.state.validation)
         self.host.check(state_dict["live"])
         self.host.forget_snapshots()
         for token, tree in state_dict["snapshots"].items():
@@ -364,53 +364,6 @@ class AutoLRS:
         return StepInfo(self.lr, False, self.committed_steps, self.raw_steps, True, False)
 
 
-def resume(
-    run_dir: str | Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    *,
-    evaluate: Callable[[], Any] | None = None,
-    track: dict[str, Any] | None = None,
-    strategy: Strategy | None = None,
-    checkpoint_every: int = 1,
-    **settings: Any,
-) -> AutoLRS:
-    """Continue the run in `run_dir` from its last checkpoint, on a model and optimizer built as they were at first.
-
-    Steps since that checkpoint are taken again and give the same schedule. A run that has no checkpoint yet starts anew
-    with its recorded settings. `settings`, if given, must equal the recorded ones; a difference is refused by name, but
-    for a larger `total_steps`, which extends the run (see `AutoLRS.extend`).
-    """
-    journal, events = Journal.reopen(run_dir)
-    if not events:
-        raise JournalError(f"{run_dir} holds a journal without events: nothing to resume")
-    state = fold(events)
-    longer = (settings.get("total_steps") or 0) > (state.settings.total_steps or math.inf)
-    budget = settings.pop("total_steps") if longer else None
-    _check_same_run(str(run_dir), state, settings, evaluate is not None)
-    auto = AutoLRS(
-        model,
-        optimizer,
-        strategy=strategy if strategy is not None else state.settings.strategy,
-        evaluate=evaluate,
-        run_dir=run_dir,
-        checkpoint_every=checkpoint_every,
-        _resumed_from=state.settings,
-    )
-    auto._track(track or {})
-    auto.session.journal = journal
-    saved = checkpoint.load(run_dir)
-    if saved is not None:
-        auto._load(saved, own_journal=True)
-    else:
-        journal.append(Resumed(1))
-        auto.session.go_on()
-        auto._watch_first_step()
-    if budget is not None:
-        auto.extend(budget)
-    return auto
-
-
 def _strategy(strategy: str | Strategy) -> tuple[Strategy, str]:
     chosen = strategies.get(strategy) if isinstance(strategy, str) else strategy
     return chosen, chosen.name
@@ -429,18 +382,6 @@ def _check(model: Any, optimizer: Any, evaluate: Any) -> None:
         )
     if evaluate is not None and not callable(evaluate):
         raise TypeError(f"`evaluate` must be a function () -> float, got {type(evaluate).__name__}")
-
-
-def _check_same_run(where: str, recorded: State, settings: dict[str, Any], validation: bool) -> None:
-    for name, value in settings.items():
-        if not hasattr(recorded.settings, name):
-            raise TypeError(f"unknown setting `{name}`")
-        there = getattr(recorded.settings, name)
-        if there != (tuple(value) if isinstance(value, list) else value):
-            raise ValueError(f"`{name}` is {there!r} in {where} and {value!r} here: a run goes on as it began")
-    if recorded.validation != validation:
-        was = "" if recorded.validation else "not "
-        raise ValueError(f"the run in {where} was {was}given `evaluate`: give the same now")
 
 
 def _versions() -> dict[str, str]:

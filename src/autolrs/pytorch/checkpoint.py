@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from autolrs.core.engine import State
 from autolrs.core.schedule import Schedule
 
 NAME = "checkpoint.pt"
@@ -60,3 +61,16 @@ def _give_up(path: Path, partial: Path, error: Exception) -> None:
         RuntimeWarning,
         stacklevel=4,
     )
+
+
+def check_same_run(where: str, recorded: State, settings: dict[str, Any], validation: bool) -> None:
+    """Raise an error that names the first setting in which a recorded run differs from what is given now."""
+    for name, value in settings.items():
+        if not hasattr(recorded.settings, name):
+            raise TypeError(f"unknown setting `{name}`")
+        there = getattr(recorded.settings, name)
+        if there != (tuple(value) if isinstance(value, list) else value):
+            raise ValueError(f"`{name}` is {there!r} in {where} and {value!r} here: a run goes on as it began")
+    if recorded.validation != validation:
+        was = "" if recorded.validation else "not "
+        raise ValueError(f"the run in {where} was {was}given `evaluate`: give the same now")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from autolrs.core import engine
 from autolrs.core.divergence import diverged
@@ -41,6 +41,7 @@ from autolrs.core.types import (
 )
 from autolrs.run.host import Host, Stream, Token, TrainingHost
 from autolrs.run.journal import Journal
+from autolrs.run.steps import RunIsOverError, StepInfo
 
 _LONGEST = 1000  # steps between two readings of the losses, so that a long segment does not hoard device scalars
 
@@ -48,21 +49,6 @@ Read = Callable[[Sequence[Any]], list[float]]
 
 
 _info = tuple.__new__  # a third of the time of StepInfo(...), on the path of every step
-
-
-class StepInfo(NamedTuple):
-    """What the step just taken was."""
-
-    lr: float  # it ran at this LR
-    exploring: bool  # it belonged to a probe and will be undone
-    committed_steps: int  # after it
-    raw_steps: int
-    done: bool
-    counted: bool = True  # False: mixed precision skipped it, or the run was over
-
-
-class RunIsOverError(RuntimeError):
-    """A step was counted outside a run."""
 
 
 class Session:
