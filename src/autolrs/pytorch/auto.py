@@ -18,7 +18,7 @@ from autolrs.core import strategies
 from autolrs.core.engine import State, Strategy
 from autolrs.core.schedule import Schedule
 from autolrs.core.settings import Settings
-from autolrs.core.types import Averaged, Committed, Event, Extended, Finished
+from autolrs.core.types import Averaged, Committed, Event, Extended, Failed, Finished
 from autolrs.pytorch import checkpoint
 from autolrs.pytorch.amp import SkippedSteps
 from autolrs.pytorch.averaging import Averager
@@ -229,7 +229,7 @@ class AutoLRS:
         `weights_only`.
         """
         session = self.session.state_dict()
-        tokens = [session["base"], *(kept[0] for kept in session["kept"].values())]
+        tokens = [session["base"], session["guard"], *(kept[0] for kept in session["kept"].values())]
         return {
             "autolrs": 1,
             "session": session,
@@ -304,6 +304,8 @@ class AutoLRS:
                 if self._checkpoint_every and self._commits % self._checkpoint_every == 0:
                     checkpoint.save(self.run_dir, self.state_dict())
                 checkpoint.save_schedule(self.run_dir, self.schedule)
+        elif isinstance(event, Failed) and self._averager is not None:
+            self._averager = Averager(self.model, self.settings.total_steps)  # the old average has seen the bad weights
         elif isinstance(event, (Extended, Finished)) and self.run_dir is not None and self._checkpoint_every:
             checkpoint.save(self.run_dir, self.state_dict())
 

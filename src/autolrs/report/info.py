@@ -19,9 +19,11 @@ from autolrs.core.settings import Settings
 from autolrs.core.types import (
     Aborted,
     Asked,
+    Averaged,
     Commit,
     Committed,
     Event,
+    Failed,
     Metric,
     Noted,
     Probe,
@@ -222,6 +224,10 @@ def _cost(events: Iterable[Event], lost: int) -> Cost:
         elif isinstance(event, Committed):
             steps = profile_steps(event.profile)
             cost = replace(cost, committed=cost.committed + steps, reused=cost.reused + steps - event.steps)
+        elif isinstance(event, Failed):
+            cost = replace(cost, lost=cost.lost + event.steps)
+        elif isinstance(event, Averaged) and event.raw is not None:
+            cost = replace(cost, evaluations=cost.evaluations + 2)
     return cost
 
 

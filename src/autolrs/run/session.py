@@ -7,6 +7,7 @@ the LR is the last action before a step, because a restore brings the old LR bac
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from autolrs.core.types import (
     Continued,
     Event,
     Extended,
+    Failed,
     Finish,
     Finished,
     Noted,
@@ -76,6 +78,7 @@ class Session:
         self.committed_steps = 0  # steps that update the model for good
         self.raw_steps = 0  # all steps: committed, probed and aborted
         self._base: Token | None = None  # the stage's snapshot
+        self._guard: Token | None = None  # snapshot before a guarded stretch
         self._kept: dict[int, tuple[Token, int]] = {}  # end states of probes: token and stream position
         self._command: Probe | Commit | None = None
         self._done = 0  # steps of the command's profile that are behind us
@@ -109,8 +112,8 @@ class Session:
 
     @property
     def base(self) -> Token | None:
-        """The stage's snapshot, where there is one."""
-        return self._base
+        """The snapshot before the probes or the guarded stretch under way, where there is one."""
+        return self._guard if self._base is None else self._base
 
     @property
     def command_steps(self) -> int:
@@ -176,6 +179,9 @@ class Session:
             self.host.release(self._base)
             self._base = self._save()
             self.host.set_lr(self.lr)
+        elif self._guard is not None and self.command_steps == 0:
+            self.host.release(self._guard)
+            self._guard = self.host.snapshot()
 
     def rollback(self) -> None:
         """Undo the steps of the probe under way and begin it again; a commit is left alone."""
@@ -222,6 +228,8 @@ class Session:
             self.stream.forget()
         self._release(self._base, *(token for token, _ in self._kept.values()))
         self._base, self._kept = None, {}
+        if command.guarded:
+            self._guard = self.host.snapshot()
 
     def _save(self) -> Token:
         # Marking may begin an epoch, which draws random numbers: what it drew belongs to the snapshot.
@@ -279,6 +287,9 @@ class Session:
             if command.check_every and diverged(self._losses, len(losses)):
                 self._abort(command)
                 return
+        elif isinstance(command, Commit) and command.guarded and not all(map(math.isfinite, losses)):
+            self._fail(command)
+            return
         if self._done < profile_steps(command.profile):
             self._aim()
         elif isinstance(command, Probe):
@@ -292,8 +303,16 @@ class Session:
     def _close(self) -> int:
         """The command is carried out; returns its steps. Its event comes after: a listener may save the run then."""
         steps = self._done
-        self._command, self._done, self._skipped = None, 0, 0
+        self._release(self._guard)
+        self._command, self._done, self._skipped, self._guard = None, 0, 0, None
         return steps
+
+    def _fail(self, commit: Commit) -> None:
+        """Undo a guarded stretch; the data goes on, since what it saw need not be seen again."""
+        assert self._guard is not None
+        self.host.restore(self._guard)
+        self.record(Failed(commit.stage, peak_lr(commit.profile), self._close()))
+        self._next()
 
     def _evaluate(self, probe: Probe) -> float:
         try:
@@ -365,6 +384,7 @@ class Session:
             "unread": len(losses),
             "values": encode(self._values),
             "base": self._base,
+            "guard": self._guard,
             "kept": {str(index): list(kept) for index, kept in self._kept.items()},
         }
 
@@ -385,7 +405,7 @@ class Session:
         read = len(losses) - values["unread"]
         self._losses, self._pending = array("d", losses[:read]), losses[read:]
         self._values = list(decode(values["values"]))
-        self._base = values["base"]
+        self._base, self._guard = values["base"], values["guard"]
         self._kept = {int(index): (kept[0], kept[1]) for index, kept in values["kept"].items()}
         if self.journal is not None:
             self.journal.append(event)

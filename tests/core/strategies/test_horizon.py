@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autolrs.core import engine
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon import Horizon, choose, full_profile, landmark, plan, responses
-from autolrs.core.types import Aborted, Asked, Commit, Forecast, Noted, Probe, Probed, Profile, profile_steps
+from autolrs.core.types import Aborted, Asked, Commit, Failed, Forecast, Noted, Probe, Probed, Profile, profile_steps
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
 
@@ -218,3 +218,47 @@ def test_extending_while_probing_is_refused():
     session.step(host.step())
     with pytest.raises(RuntimeError, match="probed"):
         session.extend(5000)
+
+
+class Fragile(SimulatedHost):
+    """The run itself dies at LRs that the short probes survive: above `limit` after 150 steps from a restore."""
+
+    limit, since, dead = 0.1, 0, False
+
+    def restore(self, token):
+        super().restore(token)
+        self.since, self.dead = 0, False
+
+    def step(self):
+        loss = super().step()
+        self.since += 1
+        self.dead = self.dead or (self.since > 150 and self.lr > self.limit)
+        return math.nan if self.dead else loss
+
+
+@pytest.mark.parametrize("limit", [0.2, 0.01])
+def test_run_that_dies_is_undone_and_goes_on_lower(limit):
+    host = Fragile()
+    host.limit = limit
+    session = Session(host, Settings.make(total_steps=4000, strategy="horizon"), Horizon(), stream=host.stream)
+    events = []
+    session.listeners.append(events.append)
+    state = drive(session, host)
+    failed = [e for e in events if isinstance(e, Failed)]
+    assert failed and all(e.lr > limit for e in failed)
+    assert state.committed_steps == 4000
+    assert not host.dead
+    assert math.isfinite(host.evaluate())
+    assert any("not finite" in e.message for e in events if isinstance(e, Noted))
+    assert host._tokens == {}
+    assert engine.fold(events) == state
+    assert state.raw_steps == host.steps
+
+
+def test_run_that_dies_at_every_lr_is_not_tried_for_ever():
+    host = Fragile()
+    host.limit = 0.0
+    session = Session(host, Settings.make(total_steps=4000, strategy="horizon"), Horizon(), stream=host.stream)
+    state = drive(session, host)
+    assert state.committed_steps == 4000
+    assert state.raw_steps < 4000 * 1.15 + 6 * 1000

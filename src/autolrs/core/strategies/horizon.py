@@ -42,10 +42,12 @@ RAMP_STEPS = (
 )  # fewer say nothing; more would not fit whole into the journal, and decisions rest on what is there
 MIN_MINI_STEPS = 20
 START = -2  # octaves from the landmark, which lies at the edge of divergence, to where the best peak usually is
-RAMP_ONLY = -2.3  # octaves from the landmark to the best peak of a whole run, on average
+RAMP_ONLY = -3.0  # octaves below the landmark that are safe; the best peak of a whole run lies .8 to 3.9 below it
 TEMPERATURE = 0.02  # of the weights, in units of the progress that the best miniature run made
 PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
 MAX_MINIS = 7
+RETREAT = 0.25  # of the LR, when the run itself meets a loss that is not finite
+MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 LANDMARK_WEIGHT = 0.25  # share of the answer that the ramp gives: its errors are others than the miniature runs'
 LANDMARK_REACH = (-2.0, 3.0)  # octaves beyond which the landmark is an outlier and pulls no further
 TAIL = (
@@ -243,9 +245,9 @@ def rest(state: State, peak: float) -> Profile:
     settings, total = state.settings, state.settings.total_steps
     assert total is not None
     if not state.committed_steps:
-        return full_profile(settings, total, peak)
+        return full_profile(settings, total, peak * RETREAT**state.failures)
     left, bottom = total - state.committed_steps, settings.decay_to * peak
-    lr = state.segments[-1].lr_end
+    lr = state.segments[-1].lr_end * RETREAT**state.failures
     if lr > bottom:
         return (Segment(left, lr, bottom),)
     height = max(peak * left / total, bottom)
@@ -259,6 +261,8 @@ def rest(state: State, peak: float) -> Profile:
 def _stretch(state: State, peak: float, why: str) -> Commit:
     """The next piece of the run. Pieces exist so that the run can be resumed between them; the schedule is one."""
     profile = rest(state, peak)
+    if state.failures:
+        why = f"a loss was not finite: this stretch is tried again at {RETREAT**state.failures:.3g} of the LR"
     total = state.settings.total_steps
     assert total is not None
     pieces = min(max(total // 1000, 1), 10)
@@ -266,4 +270,4 @@ def _stretch(state: State, peak: float, why: str) -> Commit:
     end = next(e for e in (round(total * (i + 1) / pieces) for i in range(pieces)) if e > done)
     # A warm-up is not cut in two: its top is what later stretches know the peak by.
     steps = max(end - done, profile[0].steps if len(profile) > 1 else 0)
-    return Commit(state.stage, cut(profile, 0, steps), None, why)
+    return Commit(state.stage, cut(profile, 0, steps), None, why, guarded=state.all_failures < MAX_FAILURES)
