@@ -13,3 +13,5 @@ settings.register_profile(
 )
 settings.register_profile("search", settings.get_profile("suite"), derandomize=False, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+os.environ.setdefault("KERAS_BACKEND", "torch")  # Keras would otherwise look for TensorFlow

@@ -123,15 +123,26 @@ def test_export_without_its_framework_says_what_to_install(monkeypatch, export, 
         getattr(EXAMPLE, export)()
 
 
-def test_optax_export_agrees_with_lookup():
-    pytest.importorskip("jax")
+def test_optax_export_agrees_with_lookup_and_drives_an_optimizer_under_jit():
+    import jax
+    import jax.numpy as jnp
+    import optax
+
     schedule = EXAMPLE.to_optax()
-    found = [float(schedule(step)) for step in range(25)]
+    found = [float(jax.jit(schedule)(jnp.asarray(step))) for step in range(25)]
     np.testing.assert_allclose(found, [EXAMPLE.lr_at(step) for step in range(25)], rtol=1e-6)
 
+    optimizer = optax.sgd(schedule)
+    state = optimizer.init(jnp.zeros(()))
+    for step in range(25):
+        update, state = optimizer.update(jnp.ones(()), state)
+        assert float(-update) == pytest.approx(EXAMPLE.lr_at(step), rel=1e-6)
 
-def test_keras_export_agrees_with_lookup():
-    pytest.importorskip("keras")
+
+def test_keras_export_agrees_with_lookup_and_drives_an_optimizer():
+    import keras
+
     schedule = EXAMPLE.to_keras()
     found = [float(schedule(step)) for step in range(25)]
     np.testing.assert_allclose(found, [EXAMPLE.lr_at(step) for step in range(25)], rtol=1e-6)
+    assert float(keras.optimizers.SGD(schedule).learning_rate) == pytest.approx(EXAMPLE.lr_at(0))
