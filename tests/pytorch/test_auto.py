@@ -114,10 +114,19 @@ def test_a_loss_of_the_wrong_type_or_shape_is_refused_and_not_counted(loss):
 def test_a_loss_on_a_device_is_not_read_before_the_segment_ends():
     model, optimizer, _ = make()
     auto = auto_for(model, optimizer)
-    auto.step(torch.ones(1, device="meta"))  # reading it would raise
-    assert auto.raw_steps == 1
     with pytest.raises(TypeError, match="of shape"):
         auto.step(torch.ones(3, device="meta"))
+    auto.step(torch.ones(1, device="meta"))  # reading it would raise
+    auto.step(torch.ones((), device="meta"))
+    assert auto.raw_steps == 2
+
+
+def test_a_loss_of_the_wrong_shape_is_refused_at_the_next_boundary_at_the_latest():
+    model, optimizer, _ = make()
+    auto = auto_for(model, optimizer)
+    with pytest.raises(TypeError, match="of shape"):
+        for size in (1, *[3] * 60):
+            auto.step(torch.ones(size))
 
 
 def test_commit_callbacks_get_every_stretch():

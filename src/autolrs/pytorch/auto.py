@@ -24,7 +24,7 @@ from autolrs.pytorch.amp import SkippedSteps
 from autolrs.pytorch.averaging import Averager
 from autolrs.pytorch.batch import clone_batch, size_of_batch
 from autolrs.pytorch.rng import LoaderRng
-from autolrs.pytorch.state import TorchHost, number, read_losses
+from autolrs.pytorch.state import TorchHost, read_losses, scalar
 from autolrs.run.journal import Journal
 from autolrs.run.replay import Batches
 from autolrs.run.session import Session
@@ -94,6 +94,7 @@ class AutoLRS:
         self._feed_state: dict[str, Any] | None = None
         self._skipped: SkippedSteps | None = None
         self._skipped_steps = 0
+        self._plain = False  # whether a step is only counted; known after the first
         self._averager = Averager(model, config.total_steps) if config.averaging else None
         self._step = self.session.step
         if resumed_from is None:
@@ -128,26 +129,12 @@ class AutoLRS:
 
     def step(self, loss: Tensor | float) -> StepInfo:
         """Count an optimizer step with this loss and set the LR of the next; stands where `scheduler.step()` would."""
-        if isinstance(loss, Tensor):
+        if type(loss) is Tensor and self._plain:
             try:
-                loss = loss.item() if loss.is_cpu else loss.detach().reshape(())
-            except RuntimeError:  # more than one value
-                loss = number(loss, "`loss`")
-        elif not isinstance(loss, (int, float)):
-            loss = number(loss, "`loss`")
-        if self._skipped is not None and not self.done:
-            if self._skipped.whole_step():
-                self._skipped_steps += 1
-                return StepInfo(self.lr, self.exploring, self.committed_steps, self.raw_steps, False, False)
-            loss = self._skipped.flagged(loss)
-        try:
-            info = self._step(loss)
-        except RunIsOverError:
-            return self._step_after_end()
-        averager = self._averager
-        if averager is not None and not info.exploring and not info.done and info.committed_steps % averager.every == 0:
-            averager.update()
-        return info
+                return self._step(loss.data)  # no graph, and nothing is read from the device before the boundary
+            except RunIsOverError:
+                return self._step_after_end()
+        return self._careful_step(loss)
 
     def track(self, **objects: Any) -> None:
         """Save and restore these around probes too: a GradScaler, an EMA, all with state_dict and load_state_dict."""
@@ -309,6 +296,24 @@ class AutoLRS:
         elif isinstance(event, (Extended, Finished)) and self.run_dir is not None and self._checkpoint_every:
             checkpoint.save(self.run_dir, self.state_dict())
 
+    def _careful_step(self, loss: Any) -> StepInfo:
+        """A step that has more to it: the first one, losses that are not tensors, mixed precision, averaging."""
+        loss = scalar(loss)
+        if self._skipped is not None and not self.done:
+            if self._skipped.whole_step():
+                self._skipped_steps += 1
+                return StepInfo(self.lr, self.exploring, self.committed_steps, self.raw_steps, False, False)
+            loss = self._skipped.flagged(loss)
+        try:
+            info = self._step(loss)
+        except RunIsOverError:
+            return self._step_after_end()
+        averager = self._averager
+        if averager is not None and not info.exploring and not info.done and info.committed_steps % averager.every == 0:
+            averager.update()
+        self._plain = self._skipped is None and averager is None
+        return info
+
     def _hand_over(self, averager: Averager) -> None:
         """Give the model its averaged weights, unless validation says that the raw ones are better."""
         averager.update()
@@ -325,7 +330,7 @@ class AutoLRS:
         self.session.record(Averaged(used, raw, averaged))
 
     def _read(self, losses: Sequence[Any]) -> list[float]:
-        foreign = self.host.foreign_lr()
+        foreign = self.host.foreign_lr(self.session.lr)
         if foreign is not None and losses:
             warnings.warn(
                 f"the optimizer's LR is {foreign:.6g} but autolrs set {self.session.lr:.6g}: something else changes "

@@ -30,7 +30,6 @@ class TorchHost:
         self.tracked: dict[str, Any] = {}
         self.rng = GlobalRng()
         self.ratios = _ratios(optimizer)
-        self._set: float | None = None  # LR that was set last
         self._copier = TreeCopier(Tensor, _buffer, _fits, _copy_all)
         self._slots = Slots(self._copier)
 
@@ -51,10 +50,6 @@ class TorchHost:
     def set_lr(self, lr: float) -> None:
         """Set the first group's LR; the others keep their ratio to it. A Tensor LR is filled in place."""
         groups = self.optimizer.param_groups
-        self._set = lr
-        if len(groups) == 1 and type(groups[0]["lr"]) is float:
-            groups[0]["lr"] = lr
-            return
         if len(groups) > len(self.ratios):  # groups added since: their LR is relative to the present one
             first = float(groups[0]["lr"])
             self.ratios += [float(group["lr"]) / first if first else 1.0 for group in groups[len(self.ratios) :]]
@@ -64,10 +59,15 @@ class TorchHost:
             else:
                 group["lr"] = lr * ratio
 
-    def foreign_lr(self) -> float | None:
-        """The optimizer's LR if somebody else changed it. A Tensor LR is not read: it may be on a device."""
-        lr = self.optimizer.param_groups[0]["lr"]
-        return None if isinstance(lr, Tensor) or self._set is None or lr == self._set else float(lr)
+    def lr_slot(self) -> dict[str, Any] | None:
+        """The one parameter group, if its LR is a plain number."""
+        groups = self.optimizer.param_groups
+        return groups[0] if len(groups) == 1 and not isinstance(groups[0]["lr"], Tensor) else None
+
+    def foreign_lr(self, lr: float) -> float | None:
+        """The optimizer's LR if it is not `lr`: somebody else changed it. A Tensor LR is not read: it may be away."""
+        found = self.optimizer.param_groups[0]["lr"]
+        return None if isinstance(found, Tensor) or found == lr else float(found)
 
     def evaluate(self) -> float:
         """The user's validation loss in eval mode; modes and random state are put back whatever happens."""
@@ -185,14 +185,28 @@ class TorchHost:
 
 
 def read_losses(losses: Sequence[Any]) -> list[float]:
-    """Losses as floats, with one transfer for all tensors. A pair is a loss and its device's flag 'skipped'."""
-    if all(type(loss) is float for loss in losses):
-        return list(losses)
-    pairs = [loss if isinstance(loss, tuple) else (loss, None) for loss in losses]
-    tensors = [value for pair in pairs for value in pair if isinstance(value, Tensor)]
-    read = iter(torch.stack([tensor.reshape(()).double() for tensor in tensors]).tolist() if tensors else ())
-    plain = [tuple(next(read) if isinstance(value, Tensor) else value for value in pair) for pair in pairs]
-    return [float(loss) for loss, skipped in plain if not skipped]
+    """Losses as floats, with one transfer for those on a device. A pair is a loss and its device's flag 'skipped'."""
+    flagged = any(isinstance(loss, tuple) for loss in losses)
+    if not flagged:
+        return _floats(losses)
+    pairs = [loss if isinstance(loss, tuple) else (loss, 0.0) for loss in losses]
+    values = _floats([value for pair in pairs for value in pair])
+    return [loss for loss, skipped in zip(values[::2], values[1::2], strict=True) if not skipped]
+
+
+def _floats(values: Sequence[Any]) -> list[float]:
+    away = [value for value in values if isinstance(value, Tensor) and not value.is_cpu]
+    if away:
+        read = iter(torch.stack([value.reshape(()).double() for value in away]).tolist())
+        values = [next(read) if isinstance(value, Tensor) and not value.is_cpu else value for value in values]
+    return [value if type(value) is float else number(value, "`loss`") for value in values]
+
+
+def scalar(loss: Any) -> Any:
+    """A training loss as a float, or, so as not to wait for a device, as a detached tensor with one value."""
+    if isinstance(loss, Tensor) and not loss.is_cpu and loss.numel() == 1:
+        return loss.detach().reshape(())
+    return number(loss, "`loss`")
 
 
 def number(value: Any, what: str) -> float:

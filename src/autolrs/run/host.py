@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import MutableMapping
+from typing import Any, Protocol
 
 Token = int
 
@@ -21,6 +22,9 @@ class Host(Protocol):
 
     def set_lr(self, lr: float) -> None:
         """Set the LR of the next step."""
+
+    def lr_slot(self) -> MutableMapping[str, Any] | None:
+        """A mapping whose item "lr" is all that `set_lr` sets, until the next restore; None if there is more to it."""
 
     def evaluate(self) -> float:
         """Validation loss at the present weights, leaving the training state as it is."""

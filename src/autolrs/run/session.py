@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
 from autolrs.core import engine
@@ -75,8 +75,6 @@ class Session:
         self._started = engine.start(settings, validation=validation, versions=versions)
         self.state: State = engine.evolve(None, self._started)
         self.begun = False
-        self.committed_steps = 0  # steps that update the model for good
-        self.raw_steps = 0  # all steps: committed, probed and aborted
         self._base: Token | None = None  # the stage's snapshot
         self._guard: Token | None = None  # snapshot before a guarded stretch
         self._kept: dict[int, tuple[Token, int]] = {}  # end states of probes: token and stream position
@@ -86,12 +84,12 @@ class Session:
         self._losses = array("d")
         self._values: list[float] = []  # validation losses of the probe
         self._pending: list[Any] = []  # losses since the last boundary, not yet read
-        self._left = 0  # steps to the next boundary
-        self.lr = 0.0  # of the next step
-        self._from, self._change, self._of = 0.0, 0.0, 1  # the segment under way: first LR, change over it, steps
-        self._at = 0  # place of the next step in it
-        self._gain = 0  # 1 while steps are committed
-        self._set_lr = host.set_lr
+        self._take = 0  # how many of them make a boundary
+        self._lr = 0.0  # of the next step, where it does not move
+        self._ramp: list[float] = []  # LRs of the steps up to the next boundary, if they differ
+        self._gain, self._undone = 0, True  # 1 and False while steps are committed
+        self._committed, self._raw = 0, 0  # steps before the first pending loss
+        self._slot: MutableMapping[str, Any] | None = None  # where the host keeps its LR, if that is all there is to it
 
     # What people ask
 
@@ -104,6 +102,11 @@ class Session:
     def exploring(self) -> bool:
         """Whether the next step belongs to a probe and will be undone."""
         return isinstance(self._command, Probe)
+
+    @property
+    def lr(self) -> float:
+        """LR of the next step."""
+        return self._ramp[min(len(self._pending), len(self._ramp) - 1)] if self._ramp else self._lr
 
     @property
     def command(self) -> Probe | Commit | None:
@@ -119,6 +122,16 @@ class Session:
     def command_steps(self) -> int:
         """Steps of the current command's profile that are behind us."""
         return self._done + len(self._pending)
+
+    @property
+    def committed_steps(self) -> int:
+        """Steps that update the model for good."""
+        return self.state.committed_steps + (self.command_steps if isinstance(self._command, Commit) else 0)
+
+    @property
+    def raw_steps(self) -> int:
+        """All steps: committed, probed, aborted and undone."""
+        return self.state.raw_steps + self.command_steps - self._skipped
 
     # The loop
 
@@ -137,20 +150,24 @@ class Session:
 
     def step(self, loss: Any) -> StepInfo:
         """Count one optimizer step that had this training loss. The hot path: everything else happens at boundaries."""
-        lr, gain = self.lr, self._gain
-        self._pending.append(loss)
-        self.raw_steps = raw = self.raw_steps + 1
-        self.committed_steps = committed = self.committed_steps + gain
-        self._left = left = self._left - 1
-        if left > 0:
-            if self._change:
-                self._at += 1
-                # The arithmetic of Segment.lr_at, to the bit.
-                self.lr = new = self._from + self._change * (self._at / self._of)
-                self._set_lr(new)
-            return _info(StepInfo, (lr, not gain, committed, raw, False, True))
+        pending = self._pending
+        pending.append(loss)
+        n = len(pending)
+        lr = self._lr
+        if n < self._take:
+            ramp = self._ramp
+            if ramp:
+                lr = ramp[n - 1]
+                if self._slot is None:
+                    self.host.set_lr(ramp[n])
+                else:
+                    self._slot["lr"] = ramp[n]
+            return _info(StepInfo, (lr, self._undone, self._committed + n * self._gain, self._raw + n, False, True))
+        if self._ramp:
+            lr = self._ramp[-1]
+        undone = self._undone
         self._boundary()
-        return StepInfo(lr, not gain, self.committed_steps, self.raw_steps, self.done)
+        return StepInfo(lr, undone, self.committed_steps, self.raw_steps, self.done)
 
     def note(self, message: str) -> None:
         """Put a remark into the journal."""
@@ -257,16 +274,16 @@ class Session:
             for every in (self._command.eval_every, self._command.check_every):
                 if every:
                     left = min(left, every - self._done % every)
-        self._left = left
-        self._from, self._change, self._of = segment.lr_start, segment.lr_end - segment.lr_start, segment.steps
-        self._at, self.lr = offset, segment.lr_at(offset)
-        self._recount()
-        self.host.set_lr(self.lr)
-
-    def _recount(self) -> None:
+        self._take = left
+        moving = segment.lr_start != segment.lr_end
+        self._ramp = [segment.lr_at(offset + i) for i in range(left)] if moving else []
+        self._lr = segment.lr_at(offset)
         self._gain = 1 if isinstance(self._command, Commit) else 0
-        self.raw_steps = self.state.raw_steps + self.command_steps - self._skipped
-        self.committed_steps = self.state.committed_steps + self._gain * self.command_steps
+        self._undone = not self._gain
+        self._raw = self.state.raw_steps + self._done - self._skipped
+        self._committed = self.state.committed_steps + self._gain * self._done
+        self.host.set_lr(self._lr)
+        self._slot = self.host.lr_slot()
 
     # Boundaries
 
@@ -275,7 +292,6 @@ class Session:
         command = self._command
         if command is None:
             self._pending = []
-            self._recount()
             raise RunIsOverError(f"a step was counted {'after the run was done' if self.begun else 'before `begin`'}")
         losses = self._read(self._pending)
         self._pending = []
@@ -354,9 +370,9 @@ class Session:
         self._release(self._base, *(token for token, _ in self._kept.values()))
         self._base, self._kept, self._pending = None, {}, []
         self._close()
-        self.lr = self.state.segments[-1].lr_end if self.state.segments else self.lr
+        self._lr, self._ramp = (self.state.segments[-1].lr_end if self.state.segments else self._lr), []
+        self._take = 0
         self.record(Finished(reason))
-        self._recount()
 
     def record(self, event: Event) -> None:
         """Fold an event into the state, write it down and tell the listeners."""
@@ -410,18 +426,12 @@ class Session:
         if self.journal is not None:
             self.journal.append(event)
         if self._command is None:
-            self.lr = self.state.segments[-1].lr_end if self.state.segments else 0.0
-            self._recount()
+            self._lr = self.state.segments[-1].lr_end if self.state.segments else 0.0
             if not self.done:
                 self._next()
             return
         self._aim()
-        if self._pending:
-            self._left -= len(self._pending)
-            self._at += len(self._pending)
-            self._recount()
-            self.lr = self._from + self._change * (self._at / self._of)
-            self.host.set_lr(self.lr)
+        self.host.set_lr(self.lr)
 
 
 def drive(session: Session, host: TrainingHost, steps: int | None = None) -> State:
