@@ -31,11 +31,25 @@ Tasks are real and small (two cores, seconds a run; `src/autolrs/bench/tasks/`).
 
 """
 
+TAIL = """
+### In words
+
+- On the five development tasks **horizon** ends within 0 to 1.1 % of the best tuned schedule without any tuning, and
+  **horizon-averaged** within -.5 to +1.3 %. That is the aim of "match"; "beat" it is not, and the steps to the tuned
+  cosine's loss are 1.0 to 1.1x fewer, not 1.2x.
+- On the held-out tasks it loses: 3 % on shakespeare-gru, where the peak comes out 1.3 octaves too high, and 14 % on
+  digits-cnn, a run of 600 steps whose own seeds differ by 25 %. One horizon correction for all tasks is not enough.
+- **Tuned Schedule-Free is the rival to beat**: 2 to 4 % below every tuned schedule on four of seven tasks, 7 % above on
+  the autoencoder and 56 % on digits-cnn. At its default LR it wins on the convolution net only.
+- **Algorithm 1 as printed** fails at this scale: short probes forecast below zero, LRs near the top of the interval
+  win, and networks die. The paper's own stages have ten to a hundred times the steps.
+"""
+
 
 def render() -> str:
     """The page's text."""
     rows = [row for path in RESULTS for row in read_rows(path)]
-    return HEAD + headline(score(rows))
+    return HEAD + headline(score(rows)) + TAIL
 
 
 if __name__ == "__main__":
