@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Any, Protocol
+from typing import Protocol
 
 Token = int
 
 
 class Host(Protocol):
-    """A training whose state can be saved, put back, and given an LR."""
+    """A training whose state can be saved, put back, and given an LR.
+
+    A host may also have `lr_slot() -> mapping | None`: a mapping whose item "lr" is all that `set_lr` sets, until the
+    next restore, so that a moving LR costs one store a step.
+    """
 
     def snapshot(self) -> Token:
         """Save all that a step changes (weights, optimizer, buffers, random state); returns a token for `restore`."""
@@ -22,9 +25,6 @@ class Host(Protocol):
 
     def set_lr(self, lr: float) -> None:
         """Set the LR of the next step."""
-
-    def lr_slot(self) -> MutableMapping[str, Any] | None:
-        """A mapping whose item "lr" is all that `set_lr` sets, until the next restore; None if there is more to it."""
 
     def evaluate(self) -> float:
         """Validation loss at the present weights, leaving the training state as it is."""

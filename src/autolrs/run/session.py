@@ -283,7 +283,8 @@ class Session:
         self._raw = self.state.raw_steps + self._done - self._skipped
         self._committed = self.state.committed_steps + self._gain * self._done
         self.host.set_lr(self._lr)
-        self._slot = self.host.lr_slot()
+        slot = getattr(self.host, "lr_slot", None)  # optional: see `run/host.py`
+        self._slot = None if slot is None else slot()
 
     # Boundaries
 

@@ -97,9 +97,6 @@ class SimulatedHost:
         """Set the LR of the next step."""
         self.lr = lr
 
-    def lr_slot(self) -> None:
-        """The LR is an attribute here."""
-
     def evaluate(self) -> float:
         """Expected loss without batch noise."""
         return self.loss() + self._offset
