@@ -157,11 +157,11 @@ class Session:
         if n < self._take:
             ramp = self._ramp
             if ramp:
-                lr = ramp[n - 1]
-                if self._slot is None:
+                lr, slot = ramp[n - 1], self._slot
+                if slot is None:
                     self.host.set_lr(ramp[n])
                 else:
-                    self._slot["lr"] = ramp[n]
+                    slot["lr"] = ramp[n]
             return _info(StepInfo, (lr, self._undone, self._committed + n * self._gain, self._raw + n, False, True))
         if self._ramp:
             lr = self._ramp[-1]
