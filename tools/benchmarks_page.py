@@ -28,6 +28,8 @@ Tasks are real and small (two cores, seconds a run; `src/autolrs/bench/tasks/`).
   not counted; **all counted** includes search and validation passes.
 - **digits-cnn and shakespeare-gru are held out**: no default was chosen on them, but the form of the rule was judged
   with their results in sight (see the research log), so they are not a clean test.
+- Rows were run from working copies: their `commit` is the one checked out, not exactly the code that ran, and those of
+  horizon were relabelled afterwards (averaging was on by default then). To be run again from a clean commit.
 
 """
 
