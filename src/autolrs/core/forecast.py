@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize_scalar
 
 from autolrs.core.settings import Settings
 from autolrs.core.smoothing import MIN_POINTS, smooth
@@ -23,7 +22,9 @@ Array = NDArray[np.float64]
 # b' is searched in units of the probe's length: from almost a straight line (1/1000 of a decay) to a drop within its
 # first steps.
 _LOG_RATES = np.linspace(math.log(1e-3), math.log(1e3), 25)
-_MAX_FIT_POINTS = 400
+_FRACTIONS = np.linspace(0.0, 1.0, 21)
+_ZOOMS = 5  # each looks between the neighbours of the best rate so far, ten times finer: to 1e-5 in b'
+_MAX_FIT_POINTS = 200
 _HUGE = 1e100  # a loss this size is as good as infinite, and sums of squares below it stay finite
 
 
@@ -100,14 +101,12 @@ def _fit(y: Array) -> tuple[float, float, float]:
         s, y = s[sample], y[sample]
     offset, scale = float(y.mean()), float(np.ptp(y)) or 1.0
     z = (y - offset) / scale
-    errors = _profile(_LOG_RATES, s, z)
-    best = int(np.argmin(errors))
-    low, high = _LOG_RATES[max(best - 1, 0)], _LOG_RATES[min(best + 1, _LOG_RATES.size - 1)]
-    refined = minimize_scalar(
-        lambda b: float(_profile(np.array([b]), s, z)[0]), bounds=(low, high), method="bounded", options={"xatol": 1e-6}
-    )
-    log_rate = float(refined.x) if refined.fun < errors[best] else float(_LOG_RATES[best])
-    decay = math.exp(log_rate)
+    log_rates = _LOG_RATES
+    for _ in range(_ZOOMS + 1):
+        best = int(np.argmin(_profile(log_rates, s, z)))
+        decay = math.exp(log_rates[best])
+        low, high = log_rates[max(best - 1, 0)], log_rates[min(best + 1, log_rates.size - 1)]
+        log_rates = low + (high - low) * _FRACTIONS
     e = np.exp(-decay * s)
     centred = e - e.mean()
     a = float(centred @ z) / float(centred @ centred)

@@ -7,6 +7,8 @@ through unchanged.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -45,48 +47,64 @@ def smooth(
     half = n // 2
     tie = np.linspace(0.0, 1e-9, n)  # of two equally far points the later is farther, so that rounding does not choose
     fit = spline.values()
+    quiet = 0  # as many farthest points as this hold none to drop from the present fit
     for round_ in range(1, rounds + 1):
         quota = int(outlier_fraction * n * round_ + 1e-9) - int(outlier_fraction * n * (round_ - 1) + 1e-9)
-        if not quota:
+        if quota <= quiet:
             continue
         distance = np.where(kept, np.abs(z - fit) + tie, -1.0)
         farthest = np.argpartition(distance, n - quota)[n - quota :]
         drop = farthest[(farthest < half) & kept[farthest]]
         if kept.sum() - drop.size < spline.size:
             break
-        if drop.size:
-            kept[drop] = False
-            spline.add(drop, -1.0)
-            fit = spline.values()
+        if not drop.size:
+            quiet = quota
+            continue
+        kept[drop], quiet = False, 0
+        spline.drop(drop)
+        fit = spline.values()
     return np.asarray(offset + scale * fit)
 
 
 class _Spline:
     """Least-squares quadratic B-spline on equal pieces.
 
-    Each point touches three coefficients, so points enter and leave the tiny normal equations one by one.
+    Each point touches three coefficients, so points leave the tiny normal equations without the rest being summed anew.
     """
 
     def __init__(self, z: Array, pieces: int) -> None:
-        u = np.linspace(0.0, pieces, z.size)
-        self.cell = np.minimum(u.astype(int), pieces - 1)
-        u -= self.cell
-        self.basis = np.stack([(1 - u) ** 2 / 2, (1 + 2 * u - 2 * u * u) / 2, u * u / 2])  # (3, n)
         self.z, self.size = z, pieces + 2
-        # Third differences vanish on quadratics: this ridge leaves them exact and only bridges emptied pieces.
-        third = np.diff(np.eye(self.size), 3, axis=0)
-        self.gram = 1e-6 * z.size / pieces * (third.T @ third)
-        self.right = np.zeros(self.size)
-        self.add(np.arange(z.size), 1.0)
+        self.basis, self.row, gram = _layout(z.size, pieces)
+        self.gram = gram.copy()
+        self.right = np.bincount(self.row.ravel(), (self.basis * z).ravel(), self.size)
 
-    def add(self, points: NDArray[np.int64], sign: float) -> None:
-        """Enter (`sign` 1) or take out (-1) the points of these indices."""
-        basis = self.basis[:, points]
-        row = self.cell[points] + np.arange(3)[:, None]  # (3, m): the coefficients each point touches
-        np.add.at(self.right, row, sign * basis * self.z[points])
-        np.add.at(self.gram, (row[:, None], row[None]), sign * basis[:, None] * basis[None])
+    def drop(self, points: NDArray[np.int64]) -> None:
+        """Take out the points of these indices."""
+        basis, row = self.basis[:, points], self.row[:, points]
+        self.right -= np.bincount(row.ravel(), (basis * self.z[points]).ravel(), self.size)
+        self.gram -= _products(basis, row, self.size)
 
     def values(self) -> Array:
         """The spline at every point."""
         c = np.linalg.solve(self.gram, self.right)
-        return np.asarray(np.einsum("in,in->n", self.basis, c[self.cell + np.arange(3)[:, None]]))
+        return np.asarray(np.einsum("in,in->n", self.basis, c.take(self.row)))
+
+
+@lru_cache(maxsize=2)  # all probes of a stage are equally long
+def _layout(n: int, pieces: int) -> tuple[Array, NDArray[np.int64], Array]:
+    """Values of the three basis functions at each point (3, n), the coefficients they belong to, and their products."""
+    u = np.linspace(0.0, pieces, n)
+    cell = np.minimum(u.astype(int), pieces - 1)
+    u -= cell
+    basis = np.stack([(1 - u) ** 2 / 2, (1 + 2 * u - 2 * u * u) / 2, u * u / 2])
+    row = cell + np.arange(3)[:, None]
+    # Third differences vanish on quadratics: this ridge leaves them exact and only bridges emptied pieces.
+    third = np.diff(np.eye(pieces + 2), 3, axis=0)
+    return basis, row, 1e-6 * n / pieces * (third.T @ third) + _products(basis, row, pieces + 2)
+
+
+def _products(basis: Array, row: NDArray[np.int64], size: int) -> Array:
+    """Sums of products of basis functions over these points, shape (size, size)."""
+    places = size * row[:, None] + row
+    products = np.bincount(places.ravel(), (basis[:, None] * basis).ravel(), size * size)
+    return np.asarray(products, float).reshape(size, size)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, MutableMapping, Sequence
+from itertools import count, repeat
 from typing import Any
 
 from autolrs.core import engine
@@ -50,9 +51,6 @@ _LONGEST = 1000  # steps between two readings of the losses, so that a long segm
 Read = Callable[[Sequence[Any]], list[float]]
 
 
-_info = tuple.__new__  # a third of the time of StepInfo(...), on the path of every step
-
-
 class Session:
     """Drives one host through one run. Call `begin` once, then `step(loss)` after every optimizer step until `done`."""
 
@@ -87,8 +85,7 @@ class Session:
         self._take = 0  # how many of them make a boundary
         self._lr = 0.0  # of the next step, where it does not move
         self._ramp: list[float] = []  # LRs of the steps up to the next boundary, if they differ
-        self._gain, self._undone = 0, True  # 1 and False while steps are committed
-        self._committed, self._raw = 0, 0  # steps before the first pending loss
+        self._infos: list[StepInfo] = []  # what to say of each step up to the next boundary
         self._slot: MutableMapping[str, Any] | None = None  # where the host keeps its LR, if that is all there is to it
 
     # What people ask
@@ -153,19 +150,16 @@ class Session:
         pending = self._pending
         pending.append(loss)
         n = len(pending)
-        lr = self._lr
         if n < self._take:
             ramp = self._ramp
             if ramp:
-                lr, slot = ramp[n - 1], self._slot
+                slot = self._slot
                 if slot is None:
                     self.host.set_lr(ramp[n])
                 else:
                     slot["lr"] = ramp[n]
-            return _info(StepInfo, (lr, self._undone, self._committed + n * self._gain, self._raw + n, False, True))
-        if self._ramp:
-            lr = self._ramp[-1]
-        undone = self._undone
+            return self._infos[n - 1]
+        lr, undone = (self._ramp[-1] if self._ramp else self._lr), self.exploring
         self._boundary()
         return StepInfo(lr, undone, self.committed_steps, self.raw_steps, self.done)
 
@@ -278,13 +272,19 @@ class Session:
         moving = segment.lr_start != segment.lr_end
         self._ramp = [segment.lr_at(offset + i) for i in range(left)] if moving else []
         self._lr = segment.lr_at(offset)
-        self._gain = 1 if isinstance(self._command, Commit) else 0
-        self._undone = not self._gain
-        self._raw = self.state.raw_steps + self._done - self._skipped
-        self._committed = self.state.committed_steps + self._gain * self._done
+        self._infos = self._foretell(left)
         self.host.set_lr(self._lr)
         slot = getattr(self.host, "lr_slot", None)  # optional: see `run/host.py`
         self._slot = None if slot is None else slot()
+
+    def _foretell(self, steps: int) -> list[StepInfo]:
+        """What each step up to the next boundary will be: told in one go, it costs a step next to nothing."""
+        gain = int(isinstance(self._command, Commit))
+        lrs = self._ramp or repeat(self._lr, steps)
+        committed = count(self.state.committed_steps + gain * (self._done + 1), gain)
+        raw = count(self.state.raw_steps + self._done - self._skipped + 1)
+        told = zip(lrs, repeat(not gain), committed, raw, repeat(False), repeat(True))
+        return [*map(StepInfo._make, told)]
 
     # Boundaries
 
