@@ -29,6 +29,7 @@ from autolrs.run.journal import Journal
 from autolrs.run.replay import Batches
 from autolrs.run.session import Session
 from autolrs.run.steps import RunIsOverError, StepInfo
+from autolrs.run.trackers import Trackers
 
 _QUIET_BATCHES = 1000  # batches without a step after which `batches` says that `step` was forgotten
 
@@ -46,6 +47,7 @@ class AutoLRS:
         run_dir: folder for the journal, the schedule and a checkpoint after commits; None keeps everything in memory.
         seed: of the search where it draws (random search).
         checkpoint_every: commits between two checkpoints in `run_dir`; 0 writes none.
+        trackers: where to log: "tensorboard", "mlflow", "wandb", a SummaryWriter, a W&B run, a function (values, step).
         preset: "strict" (as printed) or "practical".
         settings: any field of `autolrs.Settings` by name.
     """
@@ -62,6 +64,7 @@ class AutoLRS:
         run_dir: str | Path | None = None,
         seed: int = 0,
         checkpoint_every: int = 1,
+        trackers: Sequence[Any] = (),
         **settings: Any,
     ) -> None:
         _check(model, optimizer, evaluate)
@@ -89,6 +92,9 @@ class AutoLRS:
             versions=_versions(),
         )
         self.session.listeners.append(self._on_event)
+        if trackers:
+            log = Trackers(trackers, run_dir)
+            self.session.listeners.append(lambda event: log(event, self.session.state))
         self._commit_callbacks: list[Callable[[Committed], None]] = []
         self._feed: Batches | None = None
         self._feed_state: dict[str, Any] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ def resume(
     track: dict[str, Any] | None = None,
     strategy: Strategy | None = None,
     checkpoint_every: int = 1,
+    trackers: Sequence[Any] = (),
     **settings: Any,
 ) -> AutoLRS:
     """Continue the run in `run_dir` from its last checkpoint, on a model and optimizer built as they were at first.
@@ -48,6 +49,7 @@ def resume(
         evaluate=evaluate,
         run_dir=run_dir,
         checkpoint_every=checkpoint_every,
+        trackers=trackers,
         _resumed_from=state.settings,
     )
     auto._track(track or {})
