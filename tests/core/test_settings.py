@@ -1,11 +1,12 @@
 import json
 import math
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autolrs.core.settings import PRESETS, Settings, check_interval
+from autolrs.core.settings import OWN, PRESETS, Settings, check_interval
 from helpers import SWITCHES, paper_settings
 
 NAN, INF = math.nan, math.inf
@@ -181,3 +182,16 @@ def test_copy_with_other_values_is_checked_too():
     assert Settings().with_(seed=3).seed == 3
     with pytest.raises(ValueError, match="`seed`"):
         Settings().with_(seed=-1)
+
+
+def test_settings_of_the_other_strategy_are_said_to_do_nothing():
+    with pytest.warns(RuntimeWarning, match="of strategy 'paper' do nothing under 'horizon': `kappa`, `n_probes`"):
+        Settings.make(strategy="horizon", total_steps=100, kappa=1.0, n_probes=3)
+    with pytest.warns(RuntimeWarning, match="of strategy 'horizon' do nothing under 'paper': `max_cost`"):
+        Settings.make(strategy="paper", max_cost=1.1)
+
+
+def test_every_setting_of_one_strategy_exists():
+    names = {field.name for field in fields(Settings)}
+    assert all(own <= names for own in OWN.values())
+    assert not OWN["paper"] & OWN["horizon"]

@@ -6,6 +6,7 @@ Presets are named sets of switches; `strict` is Algorithm 1 as printed.
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
@@ -25,6 +26,19 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 # Miniature runs are compared with each other, so they must see the same batches.
 STRATEGY_DEFAULTS: dict[str, dict[str, Any]] = {"horizon": {"replay": True}}
+OWN: dict[str, frozenset[str]] = {  # settings that mean nothing to any other strategy
+    "paper": frozenset(
+        (
+            *("stage_steps", "max_stage_steps", "probe_fraction", "n_probes", "eval_every", "warmup_lr", "range_steps"),
+            *("kappa", "length_scale", "noise", "search", "first_lr", "winner"),
+            *("forecast", "rounds", "outlier_fraction", "spline_pieces", "bounded_forecast"),
+            *("keep_winner", "abort_diverged", "max_lr_move", "final_anneal"),
+        )
+    ),
+    "horizon": frozenset(
+        ("max_cost", "mini_fraction", "horizon_shift", "warmup_fraction", "decay_to", "evaluate_cost")
+    ),
+}
 AVERAGING_DEFAULTS: dict[str, Any] = {"decay_to": 0.1}
 
 
@@ -214,6 +228,7 @@ class Settings:
                 near = get_close_matches(name, known, n=1)
                 hint = f"; did you mean `{near[0]}`?" if near else ""
                 raise TypeError(f"unknown setting `{name}`{hint}")
+        _warn_of_idle(str(values.get("strategy")), values)
         defaults = {**STRATEGY_DEFAULTS.get(str(values.get("strategy")), {}), **PRESETS[preset]}
         if values.get("total_steps") is None:
             defaults.pop("final_anneal", None)
@@ -224,6 +239,17 @@ class Settings:
     def with_(self, **values: Any) -> Settings:
         """A copy with some values replaced."""
         return replace(self, **values)
+
+
+def _warn_of_idle(strategy: str, values: dict[str, Any]) -> None:
+    """Say which of the settings given do nothing under this strategy."""
+    for owner, names in OWN.items():
+        idle = sorted(names & values.keys())
+        if idle and strategy in OWN and strategy != owner:
+            these = ", ".join(f"`{name}`" for name in idle)
+            warnings.warn(
+                f"settings of strategy {owner!r} do nothing under {strategy!r}: {these}", RuntimeWarning, stacklevel=4
+            )
 
 
 def check_interval(name: str, value: Any) -> tuple[float, float]:
