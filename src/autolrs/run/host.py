@@ -37,6 +37,21 @@ class TrainingHost(Host, Protocol):
         """One optimizer step on the next batch; returns its training loss."""
 
 
+class PortableHost(TrainingHost, Protocol):
+    """A training host whose state can travel: what a worker of a parallel run is made of (`run/worker.py`).
+
+    It may also have `stream` (its data as a `Stream`, used with `replay`), `validation` (True if `evaluate` is the
+    user's), `base_lr` (the optimizer's own LR), `read(losses) -> floats`, and `prepare(settings, note)`, which is
+    called once, before everything else.
+    """
+
+    def dumps(self) -> bytes:
+        """All of the training state, and the position in the data, in a form that can be read without running code."""
+
+    def loads(self, data: bytes) -> None:
+        """Stand where `dumps` was called, on this or on another worker. Snapshots taken before are not used again."""
+
+
 class Stream(Protocol):
     """A source of batches that can go back to a marked position."""
 

@@ -8,6 +8,7 @@ alone, so batches can be replayed.
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Literal
 
@@ -100,6 +101,19 @@ class SimulatedHost:
     def evaluate(self) -> float:
         """Expected loss without batch noise."""
         return self.loss() + self._offset
+
+    # PortableHost
+
+    def dumps(self) -> bytes:
+        """The state and the data position; JSON keeps floats to the bit."""
+        values = {"mean_square": self.mean_square.tolist(), "lr": self.lr, "position": self.position}
+        return json.dumps({**values, "mark": self._mark}).encode()
+
+    def loads(self, data: bytes) -> None:
+        """Stand where `dumps` was called."""
+        values = json.loads(data)
+        self.mean_square, self.lr = np.array(values["mean_square"]), values["lr"]
+        self.position, self._mark = values["position"], values["mark"]
 
     # Position in the data, and Stream
 

@@ -94,15 +94,16 @@ class Horizon:
         if state.committed_steps:
             return _stretch(state, peak_lr(state.segments), "")
         budget = plan(state.settings, validation=state.validation)
-        if state.outstanding:
-            return Wait()
-        if not state.probes and budget.ramp_steps:
+        asked = len(state.probes) + len(state.outstanding)
+        if not asked and budget.ramp_steps:
             profile = ramp(budget.ramp_steps, search_interval(state.settings))
             return Probe(0, 0, profile, check_every=1)
-        if state.probes and len(state.probes) - 1 < budget.minis:
+        if state.probes and asked - 1 < budget.minis and len(state.outstanding) < state.settings.parallel:
             offset = next_offset(state)
             if offset is not None:
                 return _mini(state, budget, offset)
+        if state.outstanding:
+            return Wait()
         peak, why = choose(state)
         return _stretch(state, peak, why)
 
@@ -147,7 +148,9 @@ def landmark(state: State) -> float:
 def responses(state: State) -> dict[int, float]:
     """Octaves from the landmark -> by which share of its progress each run fell short of the best; inf if diverged."""
     mark = landmark(state)
-    values = {_octave(probe, mark): _value(probe) for probe in state.probes[1:]}
+    # In the order of asking: sums over them must not depend on which parallel run was answered first.
+    answers = sorted(state.probes[1:], key=lambda probe: probe.index)
+    values = {_octave(probe.lr, mark): _value(probe) for probe in answers}
     best = min(values.values(), default=math.inf)
     if not math.isfinite(best):
         return dict.fromkeys(values, math.inf)
@@ -157,12 +160,17 @@ def responses(state: State) -> dict[int, float]:
 
 
 def next_offset(state: State) -> int | None:
-    """The next LR to try, in octaves from the landmark; None when both edges are clearly worse than the best."""
+    """The next LR to try, in octaves from the landmark; None when both edges are clearly worse than the best.
+
+    The first three are tried whatever they show, so they may run at once. Where to go from there rests on all answers:
+    while one is missing it is None too. So the LRs tried, and the choice, are those of a search one by one.
+    """
     tried = responses(state)
+    under_way = {_octave(peak_lr(probe.profile), landmark(state)) for probe in state.outstanding}
     for octave in (START, START - 1, START + 1):
-        if octave not in tried and _inside(state, octave):
+        if octave not in tried and octave not in under_way and _inside(state, octave):
             return octave
-    if not tried:
+    if not tried or under_way:
         return None
     low, high = min(tried), max(tried)
     if all(math.isinf(value) for value in tried.values()):
@@ -200,7 +208,7 @@ def choose(state: State) -> tuple[float, str]:
 
 def _from_landmark(state: State, mark: float) -> tuple[float, str]:
     """The peak where no miniature run gave an answer: none was affordable, or all diverged."""
-    lowest = min((_octave(probe, mark) for probe in state.probes[1:]), default=None)
+    lowest = min((_octave(probe.lr, mark) for probe in state.probes[1:]), default=None)
     octaves = RAMP_ONLY if lowest is None else lowest - 3
     what = (
         "no miniature run is affordable" if lowest is None else f"all {len(state.probes) - 1} miniature runs diverged"
@@ -218,8 +226,8 @@ def _inside(state: State, octave: int) -> bool:
     return low * (1 - 1e-9) <= landmark(state) * 2.0**octave <= high * (1 + 1e-9)
 
 
-def _octave(probe: Probed | Aborted, mark: float) -> int:
-    return round(math.log2(probe.lr / mark))
+def _octave(lr: float, mark: float) -> int:
+    return round(math.log2(lr / mark))
 
 
 def _value(probe: Probed | Aborted) -> float:
@@ -233,7 +241,8 @@ def _mini(state: State, budget: Plan, octave: int) -> Probe:
     profile = (Segment(warm, peak / warm, peak), Segment(budget.mini_steps - warm, peak, 0.0))
     check = max(1, budget.mini_steps // 8)
     metric_every = budget.mini_steps if state.validation else 0
-    return Probe(0, len(state.probes), profile, "validation" if state.validation else "train", metric_every, check)
+    index = len(state.probes) + len(state.outstanding)
+    return Probe(0, index, profile, "validation" if state.validation else "train", metric_every, check)
 
 
 def rest(state: State, peak: float) -> Profile:

@@ -80,6 +80,7 @@ class Paper:
 
 def explored(probes: Sequence[Probed | Aborted]) -> list[tuple[float, float]]:
     """(LR, loss) of each answer; one that diverged counts as the stage's worst finite forecast (0 if there is none)."""
+    probes = sorted(probes, key=lambda probe: probe.index)  # which was answered first must not matter
     values = {id(probe): probe.forecast.value for probe in probes if isinstance(probe, Probed) and _finite(probe)}
     worst = max(values.values(), default=0.0)
     return [(probe.lr, values.get(id(probe), worst)) for probe in probes]
@@ -105,7 +106,7 @@ def _reach(state: State) -> tuple[float, float]:
 
 def _winner(state: State) -> int:
     """Probe index of the winner among the answers that did not diverge."""
-    finite = [probe for probe in state.probes if _finite(probe)]
+    finite = sorted((probe for probe in state.probes if _finite(probe)), key=lambda probe: probe.index)
     return finite[search.pick(state.settings, explored(finite))].index
 
 

@@ -1,0 +1,111 @@
+"""A whole PyTorch training as a host that owns its step and can travel: what a worker of a parallel run drives."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autolrs.core.settings import Settings
+from autolrs.pytorch.auto import _check
+from autolrs.pytorch.batch import clone_batch, size_of_batch
+from autolrs.pytorch.rng import LoaderRng
+from autolrs.pytorch.state import TorchHost, read_losses, scalar
+from autolrs.run.replay import Batches
+
+
+class TorchTask(TorchHost):
+    """Model, optimizer and data as a `PortableHost`.
+
+    Args:
+        model: as for `AutoLRS`.
+        optimizer: as for `AutoLRS`.
+        loader: batches; its order must come from torch's random state, from its `generator`, or from a sampler with
+            `set_epoch`, or it must have state_dict and load_state_dict: so another worker can go on where this one was.
+        loss_fn: `batch -> loss`. A step of another kind: subclass and override `train_step`.
+        evaluate: `() -> float`, the validation loss, called in eval mode.
+        track: more to be saved, restored and sent along, by name; each has state_dict and load_state_dict.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loader: Iterable[Any],
+        loss_fn: Callable[[Any], Tensor],
+        evaluate: Callable[[], Any] | None = None,
+        *,
+        track: dict[str, Any] | None = None,
+    ) -> None:
+        _check(model, optimizer, evaluate)
+        if not callable(loss_fn):
+            raise TypeError(f"`loss_fn` must be a function batch -> loss, got {type(loss_fn).__name__}")
+        super().__init__(model, optimizer, evaluate)
+        self.tracked.update(track or {})
+        self.loader, self.loss_fn = loader, loss_fn
+        self.validation = evaluate is not None
+        self.base_lr = float(optimizer.param_groups[0]["lr"])
+        self.stream = self._batches(1 << 30, lambda message: None)
+
+    def train_step(self, batch: Any) -> Tensor | float:
+        """One optimizer step on `batch`; the loss before it."""
+        loss = self.loss_fn(batch)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    # PortableHost
+
+    def prepare(self, settings: Settings, note: Callable[[str], None]) -> None:
+        """Cache as many batches for replay as the settings allow."""
+        self.stream = self._batches(settings.replay_bytes, note)
+
+    def step(self) -> Any:
+        """One optimizer step on the next batch; its loss, unread where it is on a device."""
+        return scalar(self.train_step(self.stream.next()))
+
+    def read(self, losses: Sequence[Any]) -> list[float]:
+        """Losses as floats, with one transfer."""
+        return read_losses(losses)
+
+    def dumps(self) -> bytes:
+        """The live state, the random state and the data position, to be loaded with `weights_only`."""
+        buffer = io.BytesIO()
+        state = {
+            "autolrs_task": 1,
+            "host": self.copy_of_live(),
+            "ratios": self.ratios,
+            "feed": self.stream.state_dict(),
+        }
+        torch.save(state, buffer)
+        return buffer.getvalue()
+
+    def loads(self, data: bytes) -> None:
+        """Stand where `dumps` was called. Only tensors and plain values are loaded, never code."""
+        try:
+            state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
+            raise ValueError(f"not a training state of autolrs: {error}") from error
+        if not isinstance(state, dict) or state.get("autolrs_task") != 1:
+            raise ValueError("not a training state of autolrs, or of a newer one")
+        self.check(state["host"])
+        self.ratios = list(state["ratios"])
+        self.stream.load_state_dict(state["feed"])
+        self.load(state["host"])  # after the data: reading forward draws random numbers
+
+    def _batches(self, limit: int, note: Callable[[str], None]) -> Batches:
+        # Without `replay` nobody marks a position, and nothing is cached.
+        return Batches(
+            self.loader,
+            LoaderRng(self.loader),
+            replay=True,
+            limit=limit,
+            size=size_of_batch,
+            clone=clone_batch,
+            note=note,
+        )

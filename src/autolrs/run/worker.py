@@ -1,0 +1,130 @@
+"""One worker of a parallel run: it builds the training, stands where it is told to, and carries out one command a time.
+
+A command is carried out by `Session`'s own code, so a probe here is what a probe on a single host is. Which command
+comes next is the driver's business (`run/parallel.py`), and how jobs and states travel is the pool's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autolrs.core.engine import State, Strategy
+from autolrs.core.settings import Settings
+from autolrs.core.types import Commit, Event, Probe
+from autolrs.run.host import PortableHost
+from autolrs.run.session import Session
+
+Handle = Any  # what a pool gives for a state that travels: the bytes themselves, or where they are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command to carry out from the state `start`, which is known by the number `key`.
+
+    `kept` is the end state of the probe that the command goes on from, where there is one. The state that a commit ends
+    with is known by the job's own `number`.
+    """
+
+    number: int
+    command: Probe | Commit
+    state: State
+    strategy: Strategy
+    key: int
+    start: Handle
+    kept: Handle | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What a worker says about its training before the run begins."""
+
+    validation: bool
+    base_lr: float | None
+    start: bytes
+
+
+class Worker:
+    """Carries out jobs on one host."""
+
+    def __init__(self, host: PortableHost) -> None:
+        self.host = host
+        self._errand: _Errand | None = None
+        self._key: int | None = None  # of the state that the host's snapshot, or the host itself, stands at
+        self._prepared = False
+
+    def introduce(self, settings: Settings) -> Introduction:
+        """What the training is like, and the state it starts from."""
+        self._prepare(settings)
+        host = self.host
+        base_lr = getattr(host, "base_lr", None)
+        return Introduction(bool(getattr(host, "validation", False)), base_lr, host.dumps())
+
+    def run(self, job: Job, fetch: Callable[[Handle], bytes]) -> tuple[list[Event], bytes | None]:
+        """Carry `job` out: its events, and its end state where that is needed. `fetch` gets a state that travelled."""
+        errand = self._errand
+        if errand is None:
+            self._prepare(job.state.settings)
+            errand = self._errand = _Errand(self.host, job)
+        errand.state, errand.strategy, errand.events = job.state, job.strategy, []
+        key, self._key = self._key, None  # should the job fail, nobody knows where the host stands
+        if job.kept is not None:
+            assert job.command.start_from is not None
+            errand.move(fetch(job.kept), job.command.start_from)
+        elif key != job.key:
+            errand.move(fetch(job.start))
+        errand.carry_out(job.command)
+        if isinstance(job.command, Commit):
+            self._key = job.number
+            return errand.events, self.host.dumps()
+        self._key = None if job.kept is not None else job.key
+        # Others may be answered meanwhile, so the driver decides what is kept; here only what can never be is left out.
+        alone = replace(errand.state, probes=errand.state.probes[-1:])
+        return errand.events, self.host.dumps() if job.strategy.retained(alone) else None
+
+    def _prepare(self, settings: Settings) -> None:
+        prepare = getattr(self.host, "prepare", None)
+        if prepare is not None and not self._prepared:
+            prepare(settings, self._note)
+        self._prepared = True
+
+    def _note(self, message: str) -> None:
+        if self._errand is not None:
+            self._errand.note(message)
+
+
+class _Errand(Session):
+    """A session that is told its commands one by one."""
+
+    def __init__(self, host: PortableHost, job: Job) -> None:
+        settings = job.state.settings
+        stream = getattr(host, "stream", None) if settings.replay else None
+        read = getattr(host, "read", None)
+        super().__init__(host, settings, job.strategy, validation=job.state.validation, stream=stream, read=read)
+        self.trainer = host
+        self.begun = True
+        self.events: list[Event] = []
+        self.listeners.append(lambda event: self.events.append(event))
+
+    def move(self, data: bytes, probe: int | None = None) -> None:
+        """Stand at another state: a stage's beginning, or the end of that probe."""
+        self._release(self._base, self._guard, *(token for token, _ in self._kept.values()))
+        self._base, self._guard, self._kept = None, None, {}
+        self.trainer.loads(data)
+        if probe is not None:
+            position = 0 if self.stream is None else self.stream.position()
+            self._kept[probe] = (self.host.snapshot(), position)
+
+    def carry_out(self, command: Probe | Commit) -> None:
+        """Train until the command is answered."""
+        self._perform(command)
+        while self.command is not None:
+            self.step(self.trainer.step())
+
+    def _next(self) -> None:
+        """The driver decides."""
+
+    def _after_probe(self, probe: Probe) -> None:
+        if probe.stage < 0:
+            super()._after_probe(probe)

@@ -1,0 +1,141 @@
+"""TorchTask: a PyTorch training that travels; driven by workers it does what AutoLRS does in one process."""
+
+import pickle
+
+import pytest
+import torch
+from nets import PAPER, X, Y, loss_of, make, same, shuffled, tensors, train_step
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import autolrs
+from autolrs.core import strategies
+from autolrs.core.settings import Settings
+from autolrs.pytorch.task import TorchTask
+from autolrs.run.parallel import Driver
+from autolrs.testing.pool import VirtualPool
+
+# torchdata's own call when a StatefulDataLoader is made
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+
+LOADERS = {
+    "global": shuffled,
+    "generator": lambda: shuffled(generator=torch.Generator().manual_seed(3)),
+    "stateful": lambda: StatefulDataLoader(torch.utils.data.TensorDataset(X, Y), batch_size=8, shuffle=True),
+}
+
+
+def task(loader=shuffled, kind=torch.optim.Adam, seed=0, **values):
+    model, optimizer, _ = make(seed, kind)
+    evaluate = lambda: loss_of(model, (X, Y))  # noqa: E731 - as users write it
+    return TorchTask(model, optimizer, loader(), lambda batch: loss_of(model, batch), evaluate, **values)
+
+
+def on_workers(settings, size, make_task):
+    driver = Driver(VirtualPool(make_task, size), strategies.get(settings.strategy))
+    driver.start(settings.with_(parallel=size))
+    driver.run()
+    end = make_task()
+    end.loads(driver.training_state)
+    return driver, end
+
+
+def in_one_process(values, loader):
+    model, optimizer, _ = make(0, torch.optim.Adam)
+    auto = autolrs.AutoLRS(model, optimizer, evaluate=lambda: loss_of(model, (X, Y)), **values)
+    for batch in auto.batches(loader()):
+        auto.step(train_step(model, optimizer, batch))
+    return auto, model
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_another_worker_goes_on_where_the_first_was(name):
+    first = task(LOADERS[name])
+    first.set_lr(0.01)
+    for _ in range(8):  # into the second epoch
+        first.step()
+    data = first.dumps()
+    expected = [first.step() for _ in range(9)]
+    second = task(LOADERS[name], seed=5)
+    second.step()
+    second.loads(data)
+    assert [second.step() for _ in range(9)] == expected
+    assert same(tensors(first.model), tensors(second.model))
+
+
+@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize(
+    "values",
+    [
+        {**PAPER, "replay": True, "eval_every": 2},
+        {**PAPER, "preset": "practical", "final_anneal": 0.0},
+        {**PAPER, "eval_every": 5},
+        {"strategy": "horizon", "total_steps": 500, "lr": (1e-4, 1e-1)},
+    ],
+    ids=["paper", "practical", "strict", "horizon"],
+)
+def test_one_worker_does_what_autolrs_does_to_the_bit(name, values):
+    auto, model = in_one_process(values, LOADERS[name])
+    driver, end = on_workers(Settings.make(**values), 1, lambda: task(LOADERS[name]))
+    assert driver.state.schedule == auto.schedule
+    assert driver.state.settings == auto.settings
+    assert driver.state.raw_steps == auto.raw_steps
+    assert same(tensors(model), tensors(end.model))
+
+
+def test_three_workers_choose_what_one_does():
+    settings = Settings.make(strategy="horizon", total_steps=500, lr=(1e-4, 1e-1))
+    one, end = on_workers(settings, 1, task)
+    three, other = on_workers(settings, 3, task)
+    assert three.state.schedule == one.state.schedule
+    assert same(tensors(end.model), tensors(other.model))
+
+
+def test_what_is_tracked_travels_along():
+    def with_average(seed=0):
+        made = task(seed=seed)
+        made.tracked["average"] = torch.optim.swa_utils.AveragedModel(made.model)
+        return made
+
+    first = with_average()
+    first.step()
+    first.tracked["average"].update_parameters(first.model)
+    second = with_average(4)
+    second.loads(first.dumps())
+    assert same(tensors(first.tracked["average"]), tensors(second.tracked["average"]))
+
+
+def test_a_state_of_another_model_is_refused_by_name():
+    first = task()
+    model = torch.nn.Linear(6, 3)
+    other = TorchTask(model, torch.optim.Adam(model.parameters()), shuffled(), lambda batch: loss_of(model, batch))
+    with pytest.raises(ValueError, match="of another model"):
+        other.loads(first.dumps())
+
+
+class Bomb:
+    def __reduce__(self):
+        return (print, ("boom",))
+
+
+@pytest.mark.parametrize(
+    "data", [pickle.dumps(Bomb(), protocol=2), b"", b"nonsense"], ids=["code", "empty", "nonsense"]
+)
+def test_loading_runs_no_code(data, capsys):
+    with pytest.raises(ValueError, match="not a training state of autolrs"):
+        task().loads(data)
+    assert "boom" not in capsys.readouterr().out
+
+
+def test_batches_that_do_not_fit_into_the_cache_are_noted():
+    events = []
+    driver = Driver(VirtualPool(task, 1), strategies.get("paper"))
+    driver.listeners.append(events.append)
+    driver.start(Settings.make(**{**PAPER, "replay": True, "replay_bytes": 1000}))
+    driver.run()
+    assert any("batches fill the cache of 1000 bytes" in getattr(event, "message", "") for event in events)
+
+
+def test_a_loss_function_is_needed():
+    model, optimizer, loader = make()
+    with pytest.raises(TypeError, match="`loss_fn` must be a function batch -> loss, got NoneType"):
+        TorchTask(model, optimizer, loader, None)
