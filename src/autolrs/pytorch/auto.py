@@ -215,11 +215,11 @@ class AutoLRS:
 
     # Checkpoints
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, live: bool = True) -> dict[str, Any]:
         """All that is needed to go on exactly, also in the middle of a probe.
 
         Holds the training state and the stage's snapshot of it, the random state and the data position. Loads under
-        `weights_only`.
+        `weights_only`. Without `live` the training state is left to a framework that saves and loads it itself.
         """
         session = self.session.state_dict()
         tokens = [session["base"], session["guard"], *(kept[0] for kept in session["kept"].values())]
@@ -228,7 +228,7 @@ class AutoLRS:
             "session": session,
             "snapshots": {token: self.host.dump(token) for token in tokens if token is not None},
             "ratios": list(self.host.ratios),
-            "live": self.host.copy_of_live(),
+            "live": self.host.copy_of_live() if live else {"rng": self.host.rng.get()},
             "feed": self._feed_state if self._feed is None else self._feed.state_dict(),
             "averager": None if self._averager is None else self._averager.state_dict(),
         }
@@ -244,12 +244,13 @@ class AutoLRS:
         # base_lr is only remembered, and an extended run's budget is the checkpoint's.
         given = {k: v for k, v in self.settings.to_dict().items() if k not in ("base_lr", "total_steps")}
         checkpoint.check_same_run("the checkpoint", saved, given, self.session.state.validation)
-        self.host.check(state_dict["live"])
+        live = {**self.host.capture(), **state_dict["live"]}
+        self.host.check(live)
         self.host.forget_snapshots()
         for token, tree in state_dict["snapshots"].items():
             self.host.put(token, tree)
         self.host.ratios = list(state_dict["ratios"])
-        self.host.load(state_dict["live"])
+        self.host.load(live)
         if self._averager is not None:
             self._averager.load_state_dict(state_dict["averager"])
         if self._feed is None or state_dict["feed"] is None:
