@@ -228,7 +228,8 @@ class Settings:
                 near = get_close_matches(name, known, n=1)
                 hint = f"; did you mean `{near[0]}`?" if near else ""
                 raise TypeError(f"unknown setting `{name}`{hint}")
-        _warn_of_idle(str(values.get("strategy")), values)
+        changed = {field.name for field in fields(cls) if values.get(field.name, field.default) != field.default}
+        _warn_of_idle(str(values.get("strategy")), changed)
         defaults = {**STRATEGY_DEFAULTS.get(str(values.get("strategy")), {}), **PRESETS[preset]}
         if values.get("total_steps") is None:
             defaults.pop("final_anneal", None)
@@ -241,10 +242,10 @@ class Settings:
         return replace(self, **values)
 
 
-def _warn_of_idle(strategy: str, values: dict[str, Any]) -> None:
-    """Say which of the settings given do nothing under this strategy."""
+def _warn_of_idle(strategy: str, changed: set[str]) -> None:
+    """Say which of the settings that are not at their defaults do nothing under this strategy."""
     for owner, names in OWN.items():
-        idle = sorted(names & values.keys())
+        idle = sorted(names & changed)
         if idle and strategy in OWN and strategy != owner:
             these = ", ".join(f"`{name}`" for name in idle)
             warnings.warn(
