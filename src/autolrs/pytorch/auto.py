@@ -68,6 +68,8 @@ class AutoLRS:
         **settings: Any,
     ) -> None:
         _check(model, optimizer, evaluate)
+        if type(optimizer).__name__ == "AcceleratedOptimizer":  # a shell without hooks of its own
+            optimizer = getattr(optimizer, "optimizer")  # noqa: B009 - torch's own class has no such attribute
         if checkpoint_every < 0:
             raise ValueError(f"`checkpoint_every` must not be negative, got {checkpoint_every}")
         chosen, name = _strategy(strategy)

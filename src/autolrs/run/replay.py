@@ -42,7 +42,12 @@ class Batches:
         """`size` gives a batch's bytes, `clone` a copy that the user's loop cannot change."""
         self.loader, self._rng = loader, rng
         self._limit, self._size, self._clone, self._note = limit, size, clone, note
-        self._rewinds_itself = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+        # Accelerate's loaders have these methods whether or not what they wrap has: they are read like any other.
+        self._rewinds_itself = (
+            hasattr(loader, "state_dict")
+            and hasattr(loader, "load_state_dict")
+            and not hasattr(loader, "use_stateful_dataloader")
+        )
         self._replay = replay
         self.recording = False  # from a mark until it is forgotten
         self._iterator: Iterator[Any] | None = None
@@ -156,7 +161,10 @@ class Batches:
         self._epoch += 1
 
     def _announce(self, epoch: int) -> None:
-        set_epoch = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
+        # A loader that tells its sampler itself (Accelerate's) would undo what the sampler is told.
+        set_epoch = getattr(self.loader, "set_epoch", None)
+        if set_epoch is None:
+            set_epoch = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
         if set_epoch is not None:
             set_epoch(epoch)
 
