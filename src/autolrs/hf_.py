@@ -127,7 +127,7 @@ class AutoLRSTrainerMixin(_Base):
             strategy=_Unguarded(strategy),
             evaluate=evaluate,
             run_dir=None if going_on else run_dir,
-            **{"checkpoint_every": 0, "keep_winner": False, **options},
+            **{"checkpoint_every": 0, "keep_winner": False, "averaging": False, **options},
         )
         if going_on:
             auto.run_dir = Path(run_dir)
@@ -265,7 +265,8 @@ class FoundLR:
         own_journal = auto.run_dir is not None and auto.session.journal is None
         if auto.run_dir is not None and own_journal:
             auto.session.journal = journal.Journal.reopen(auto.run_dir)[0]
-        auto._load({**state_dict, "live": {}}, own_journal=own_journal)
+        live = {"tracked": state_dict["live"]["tracked"]}  # the Trainer has the random state too, of every rank
+        auto._load({**state_dict, "live": live}, own_journal=own_journal)
         if auto.settings.total_steps != self._total_steps:
             auto.extend(self._total_steps)
 

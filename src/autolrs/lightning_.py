@@ -71,7 +71,7 @@ class AutoLRSCallback(Callback):
         self.auto: _Auto | None = None  # from the start of training on
         self._total_steps, self._val_batches, self._monitor, self._track = total_steps, val_batches, monitor, track
         self._run_dir = run_dir
-        self._options = {"lr": lr, "strategy": strategy, "seed": seed, **settings, "keep_winner": False}
+        self._options = {"lr": lr, "strategy": strategy, "seed": seed, "averaging": False, **settings}
         self._saved: dict[str, Any] | None = None  # from a checkpoint, until training starts
         self._lrs: list[float] = []  # the optimizer's own, before a checkpoint brought others
         self._losses: list[Tensor] = []  # of the batches since the last optimizer step

@@ -1,36 +1,40 @@
-"""Averaged weights: the formula, the hand-over at the end, checkpoints, and what stays untouched."""
+"""Averaging inside the training: the formula, what it leaves alone, the hand-over, probes, failures and checkpoints."""
 
 from __future__ import annotations
 
-import math
+import copy
 
 import pytest
 import torch
 from torch import nn
 
 from autolrs import AutoLRS
-from autolrs.core.types import Averaged
-from autolrs.pytorch.averaging import SHARPNESS, Averager
+from autolrs.core.types import Averaged, Committed, Failed
+from autolrs.pytorch.averaging import PLAIN_SHARPNESS, SHARPNESS, Averager, share
 
 X = torch.randn(256, 6, generator=torch.Generator().manual_seed(0))
 Y = X[:, :3].argmax(1)
 
 
-def build(seed=0):
+def adam(parameters):
+    return torch.optim.Adam(parameters, lr=1e-3)
+
+
+def build(seed=0, optimizer=adam):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
     data = torch.utils.data.TensorDataset(X, Y)
-    return model, torch.optim.Adam(model.parameters()), torch.utils.data.DataLoader(data, batch_size=16)
+    return model, optimizer(model.parameters()), torch.utils.data.DataLoader(data, batch_size=16)
 
 
-def train(auto, model, optimizer, loader, stop=None):
+def train(auto, model, optimizer, loader, stop=None, spoil=None):
     for n, (x, y) in enumerate(auto.batches(loader), start=1):
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        auto.step(loss)
+        auto.step(loss * float("nan") if n == spoil else loss)
         if n == stop:
             break
 
@@ -51,18 +55,102 @@ def same(a, b):
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-def test_average_follows_the_polynomial_formula():
+def reference(steps, b, scale):
+    """x, y of Schedule-Free's three lines, for a z that moves by `scale` times the optimizer's steps."""
+    z = x = y = steps[0]
+    for t, step in enumerate(steps[1:], start=1):
+        z = z + scale * step
+        c = (SHARPNESS + 1) / (t + SHARPNESS + 1)
+        x = x + c * (z - x)
+        y = (1 - b) * z + b * x
+    return x, y
+
+
+@pytest.mark.parametrize(
+    ("make", "momentum", "scale"),
+    [
+        (adam, 0.9, 1.0),
+        (lambda p: torch.optim.RMSprop(p, momentum=0.75), 0.75, 2.0),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.99), 0.99, 10.0),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.75, nesterov=True), 0.75, 2.0),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.75, dampening=0.5), 0.75, 2.0),
+    ],
+)
+def test_the_average_follows_the_three_lines(make, momentum, scale):
+    model = nn.Linear(1, 1, bias=False).double()
+    averager = Averager(model, make(model.parameters()))
+    steps = torch.randn(50, dtype=torch.float64).tolist()
+    with torch.no_grad():
+        model.weight.zero_()
+        for step in steps:
+            model.weight.add_(step)
+            averager.update()
+    x, y = reference(steps, share(momentum), scale)
+    assert model.weight.item() == pytest.approx(y)
+    with averager.averaged():
+        assert model.weight.item() == pytest.approx(x)
+    assert model.weight.item() == pytest.approx(y)
+
+
+@pytest.mark.parametrize("make", [torch.optim.Rprop, torch.optim.SGD, lambda p: torch.optim.Adam(p, betas=(0.0, 0.9))])
+def test_without_a_momentum_to_share_the_training_is_not_touched(make):
     model = nn.Linear(1, 1, bias=False)
-    averager = Averager(model, None)
-    expected = math.nan
+    optimizer = make(model.parameters())
+    groups = copy.deepcopy([{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups])
+    averager = Averager(model, optimizer)
+    expected = 0.0
     for n in range(200):
         with torch.no_grad():
             model.weight.fill_(float(n))
         averager.update()
-        weight = min(1.0, SHARPNESS / (n + 1))
-        expected = n if n == 0 else expected + weight * (n - expected)
+        assert model.weight.item() == n
+        expected += (PLAIN_SHARPNESS + 1) / (n + PLAIN_SHARPNESS + 1) * (n - expected)
     assert averager.model().weight.item() == pytest.approx(expected, rel=1e-5)
-    assert 180 < expected < 199  # the beginning is forgotten
+    assert [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups] == groups
+
+
+@pytest.mark.parametrize("make", [adam, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)])
+def test_a_parameter_that_does_not_move_stays_to_the_bit(make):
+    model = nn.Linear(3, 3)
+    averager = Averager(model, make(model.parameters()))
+    bias = model.bias.detach().clone()
+    for _ in range(300):
+        with torch.no_grad():
+            model.weight.add_(torch.randn(3, 3))
+        averager.update()
+    assert torch.equal(model.bias, bias)
+    with averager.averaged():
+        assert torch.equal(model.bias, bias)
+
+
+def test_momentum_is_the_users_in_probes_half_in_the_run_and_the_users_again_after_it():
+    for make, momentum in (
+        (adam, lambda group: group["betas"][0]),
+        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.8), lambda group: group["momentum"]),
+    ):
+        model, optimizer, loader = build(optimizer=make)
+        before = momentum(optimizer.param_groups[0])
+        auto = AutoLRS(model, optimizer, total_steps=400, averaging=True)
+        seen = {True: set(), False: set()}
+
+        def note(*_, seen=seen, auto=auto, momentum=momentum, optimizer=optimizer):
+            if auto.exploring or auto.committed_steps:
+                seen[auto.exploring].add(momentum(optimizer.param_groups[0]))
+
+        optimizer.register_step_pre_hook(note)
+        train(auto, model, optimizer, loader)
+        assert seen == {True: {before}, False: {share(before)}}
+        assert momentum(optimizer.param_groups[0]) == before
+
+
+def test_the_search_is_the_same_with_averaging_and_without():
+    peaks = []
+    for averaging in (False, True):
+        model, optimizer, loader = build()
+        auto = AutoLRS(model, optimizer, total_steps=400, averaging=averaging, horizon_shift=1.0, decay_to=0.1)
+        train(auto, model, optimizer, loader)
+        peaks.append(auto.schedule.segments)
+    assert peaks[0] == peaks[1]
 
 
 def test_averaged_model_is_a_copy_and_leaves_the_live_one_alone():
@@ -76,15 +164,17 @@ def test_averaged_model_is_a_copy_and_leaves_the_live_one_alone():
     with torch.no_grad():
         averaged[0].weight.zero_()
     assert same(tensors(model), before)
+    train(auto, model, optimizer, loader)
+    assert same(tensors(auto.averaged_model), tensors(model))
 
 
 def test_without_averaging_there_is_no_averaged_model():
     model, optimizer, _ = build()
     with pytest.raises(RuntimeError, match="averaging"):
-        AutoLRS(model, optimizer, total_steps=400).averaged_model  # noqa: B018
+        AutoLRS(model, optimizer, total_steps=400, averaging=False).averaged_model  # noqa: B018
 
 
-def test_model_is_given_the_averaged_weights_at_the_end_unless_validation_prefers_the_raw_ones():
+def test_model_is_given_the_averaged_weights_at_the_end_unless_validation_prefers_the_others():
     for better in ("averaged", "raw"):
         model, optimizer, loader = build()
         real = validation(model)
@@ -92,29 +182,34 @@ def test_model_is_given_the_averaged_weights_at_the_end_unless_validation_prefer
 
         def evaluate(calls=calls, real=real, better=better):
             calls.append(real())
-            return calls[-1] if better == "averaged" else float(len(calls))  # later calls look worse
+            # The averaged weights are asked about first: of two calls the later one wins or loses.
+            return float(len(calls)) if better == "averaged" else -float(len(calls))
 
         auto = AutoLRS(model, optimizer, total_steps=400, averaging=True, evaluate=evaluate)
         events = []
         auto.on_event(events.append)
         train(auto, model, optimizer, loader)
         (event,) = [e for e in events if isinstance(e, Averaged)]
-        assert event.used == (not event.averaged > event.raw)
-        if better == "raw":
-            assert not event.used
+        assert event.used == (better == "averaged")
         model.eval()
-        assert real() == pytest.approx(calls[-1] if event.used else calls[-2])
+        assert real() == pytest.approx(calls[-2] if event.used else calls[-1])
+        assert calls[-2] != calls[-1]
 
 
-def test_averaging_changes_no_step_of_the_training():
-    runs = []
-    for averaging in (False, True):
-        model, optimizer, loader = build()
-        auto = AutoLRS(model, optimizer, total_steps=400, averaging=averaging, decay_to=0.1)
-        train(auto, model, optimizer, loader, stop=380)
-        runs.append((tensors(model), auto.lr))
-    assert same(runs[0][0], runs[1][0])
-    assert runs[0][1] == runs[1][1]
+def test_a_stretch_that_failed_is_undone_in_the_average_too():
+    model, optimizer, loader = build()
+    auto = AutoLRS(model, optimizer, total_steps=2000, averaging=True)
+    states = {}
+
+    def keep(event):
+        if isinstance(event, (Committed, Failed)):
+            states.setdefault(type(event), copy.deepcopy(auto._averager.state_dict()))
+
+    auto.on_event(keep)
+    train(auto, model, optimizer, loader, stop=2320, spoil=1800)  # in the second stretch of two
+    assert states[Committed]["steps"] == states[Failed]["steps"] == 1000
+    assert same(states[Committed]["x"], states[Failed]["x"])
+    assert same(states[Committed]["v"], states[Failed]["v"])
 
 
 def test_averages_survive_a_checkpoint_to_the_bit(tmp_path):
@@ -129,19 +224,53 @@ def test_averages_survive_a_checkpoint_to_the_bit(tmp_path):
             auto = AutoLRS(model, optimizer, total_steps=400, averaging=True)
             auto.load_state_dict(torch.load(tmp_path / "auto.pt", weights_only=True))
         train(auto, model, optimizer, loader)
-        ends.append(tensors(model))
-    assert same(ends[0], ends[1])
-    assert same(ends[0], ends[2])
+        ends.append((tensors(model), optimizer.param_groups[0]["betas"]))
+    assert same(ends[0][0], ends[1][0])
+    assert same(ends[0][0], ends[2][0])
+    assert {betas for _, betas in ends} == {(0.9, 0.999)}
 
 
-def test_exchange_twice_changes_nothing():
-    model, *_ = build()
-    averager = Averager(model, None)
+def test_an_extension_after_the_end_averages_anew():
+    model, optimizer, loader = build()
+    auto = AutoLRS(model, optimizer, total_steps=400, averaging=True)
+    train(auto, model, optimizer, loader)
+    auto.extend(500)
+    train(auto, model, optimizer, loader)
+    assert auto.committed_steps == 500
+    assert optimizer.param_groups[0]["betas"] == (0.9, 0.999)
+    assert same(tensors(auto.averaged_model), tensors(model))
+
+
+def test_groups_added_during_the_run_are_averaged():
+    model = nn.Linear(2, 2)
+    late = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    averager = Averager(model, optimizer)
     averager.update()
-    with torch.no_grad():
-        model[0].weight.add_(1.0)
-    before = tensors(model)
-    averager.exchange()
-    assert not same(tensors(model), before)
-    averager.exchange()
-    assert same(tensors(model), before)
+    optimizer.add_param_group({"params": [late]})
+    for step in (1.0, 1.0, 1.0):
+        with torch.no_grad():
+            late.add_(step)
+        averager.update()
+    assert optimizer.param_groups[1]["momentum"] == pytest.approx(share(0.9))
+    assert late.item() > 3.0  # its steps are lengthened as momentum did
+    averager.finish(average=True)
+    assert [group["momentum"] for group in optimizer.param_groups] == [0.9, 0.9]
+
+
+def test_half_precision_weights_have_an_average_in_single_precision():
+    model = nn.Linear(4, 1).to(torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    averager = Averager(model, optimizer)
+    features = X[:, :4].to(torch.bfloat16)
+    losses = []
+    for _ in range(200):
+        loss = nn.functional.mse_loss(model(features), features.sum(1, keepdim=True))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        averager.update()
+        losses.append(loss.item())
+    assert {tensor.dtype for tensor in averager.state_dict()["x"]} == {torch.float32}
+    assert model.weight.dtype == torch.bfloat16
+    assert losses[-1] < 0.01 * losses[0]

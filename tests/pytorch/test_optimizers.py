@@ -223,7 +223,7 @@ def test_a_parameter_that_only_the_optimizer_holds_is_trained_and_resumed():
 
 def test_horizon_trains_the_whole_budget_at_the_schedule_it_found():
     model, optimizer, loader = make(kind=torch.optim.AdamW)
-    auto = autolrs.AutoLRS(model, optimizer, total_steps=400, lr=(1e-4, 1e-1), mini_fraction=0.05)
+    auto = autolrs.AutoLRS(model, optimizer, total_steps=400, lr=(1e-4, 1e-1), mini_fraction=0.05, averaging=False)
     train(auto, model, optimizer, loader)
     assert auto.committed_steps == 400 == auto.schedule.total_steps
     again, optimizer, loader = make(kind=torch.optim.AdamW)

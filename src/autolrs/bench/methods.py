@@ -137,7 +137,7 @@ def _autolrs(**options: Any) -> Train:
         auto = AutoLRS(bundle.model, bundle.optimizer, total_steps=task.total_steps, evaluate=bundle.evaluate, **given)
         averager, measure = auto._averager, curve.measure
         if averager is not None:  # what a user who stopped here would take; at the end they are in the model already
-            curve.measure = lambda: measure() if auto.done else _averaged(averager, measure)
+            curve.measure = lambda: _averaged(averager, measure)
         for batch in auto.batches(bundle.loader):
             loss = _step(bundle, bundle.optimizer, batch)
             info = auto.step(loss)
@@ -151,11 +151,8 @@ def _autolrs(**options: Any) -> Train:
 
 def _averaged(averager: Averager, measure: Callable[[], float]) -> float:
     """What `measure` gives with the averaged weights in the model."""
-    averager.exchange()
-    try:
+    with averager.averaged():
         return measure()
-    finally:
-        averager.exchange()
 
 
 def _tau(task: Task) -> int:
@@ -167,7 +164,7 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("horizon", _autolrs(), ours=True),
-        Method("horizon-averaged", _autolrs(averaging=True), ours=True),
+        Method("horizon-plain", _autolrs(averaging=False), ours=True),
         Method(
             "paper",
             _autolrs(

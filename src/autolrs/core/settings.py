@@ -97,7 +97,7 @@ class Settings:
         1.1  # octaves by which a miniature run's best peak and the landmark are too high for the whole run
     )
     warmup_fraction: float = 0.05  # of the run, unless warmup_steps is given
-    averaging: bool = False  # average the weights while committing and hand them over at the end
+    averaging: bool = False  # train near the average of the weights and end with it; True in PyTorch with "horizon"
     decay_to: float = 0.0  # where the decay ends, as a share of the peak; .1 with averaging, which does the rest
     evaluate_cost: float = 10 / 3  # steps' worth of one `evaluate`: ten forward passes, a third of a step each
 

@@ -18,7 +18,7 @@ from autolrs.core import strategies
 from autolrs.core.engine import State, Strategy
 from autolrs.core.schedule import Schedule
 from autolrs.core.settings import Settings
-from autolrs.core.types import Averaged, Committed, Event, Extended, Failed, Finished
+from autolrs.core.types import Averaged, Committed, Event, Extended, Finished
 from autolrs.pytorch import checkpoint
 from autolrs.pytorch.amp import SkippedSteps
 from autolrs.pytorch.averaging import Averager
@@ -31,6 +31,8 @@ from autolrs.run.session import Session
 from autolrs.run.steps import RunIsOverError, StepInfo
 from autolrs.run.trackers import Trackers
 
+AVERAGED_STEPS = 1000  # a run below this is too short for an average to gain by (docs/research-log.md)
+_AVERAGER = "(averaging)"  # among the tracked objects; no name that a user can give
 _QUIET_BATCHES = 1000  # batches without a step after which `batches` says that `step` was forgotten
 
 
@@ -76,11 +78,17 @@ class AutoLRS:
         resumed_from = settings.pop("_resumed_from", None)
         if resumed_from is None:
             settings.setdefault("base_lr", float(optimizer.param_groups[0]["lr"]) or None)
+            # Here and not in the core: other frameworks' adapters do not average.
+            settings.setdefault("averaging", name == "horizon" and (total_steps or 0) >= AVERAGED_STEPS)
             config = Settings.make(total_steps=total_steps, lr=lr, strategy=name, seed=seed, **settings)
         else:
             config = resumed_from
         self.model, self.optimizer = model, optimizer
         self.host = TorchHost(model, optimizer, evaluate)
+        self._averager = Averager(model, optimizer) if config.averaging else None
+        if self._averager is not None:  # its state is part of the training's: probes and failed stretches put it back
+            self.host.tracked[_AVERAGER] = self._averager
+            self.host.around_evaluate = self._averager.averaged
         self.run_dir = None if run_dir is None else Path(run_dir)
         self._checkpoint_every, self._commits = checkpoint_every, 0
         journal = Journal.create(run_dir) if run_dir is not None and resumed_from is None else None
@@ -103,7 +111,6 @@ class AutoLRS:
         self._skipped: SkippedSteps | None = None
         self._skipped_steps = 0
         self._plain = False  # whether a step is only counted; known after the first
-        self._averager = Averager(model, config.total_steps) if config.averaging else None
         self._step = self.session.step
         if resumed_from is None:
             self.session.begin()
@@ -230,9 +237,8 @@ class AutoLRS:
             "session": session,
             "snapshots": {token: self.host.dump(token) for token in tokens if token is not None},
             "ratios": list(self.host.ratios),
-            "live": self.host.copy_of_live() if live else {"rng": self.host.rng.get()},
+            "live": self.host.copy_of_live(*(() if live else ("tracked", "rng"))),
             "feed": self._feed_state if self._feed is None else self._feed.state_dict(),
-            "averager": None if self._averager is None else self._averager.state_dict(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -253,8 +259,6 @@ class AutoLRS:
             self.host.put(token, tree)
         self.host.ratios = list(state_dict["ratios"])
         self.host.load(live)
-        if self._averager is not None:
-            self._averager.load_state_dict(state_dict["averager"])
         if self._feed is None or state_dict["feed"] is None:
             self._feed_state = state_dict["feed"]
         else:
@@ -300,8 +304,6 @@ class AutoLRS:
                 if self._checkpoint_every and self._commits % self._checkpoint_every == 0:
                     checkpoint.save(self.run_dir, self.state_dict())
                 checkpoint.save_schedule(self.run_dir, self.schedule)
-        elif isinstance(event, Failed) and self._averager is not None:
-            self._averager = Averager(self.model, self.settings.total_steps)  # the old average has seen the bad weights
         elif isinstance(event, (Extended, Finished)) and self.run_dir is not None and self._checkpoint_every:
             checkpoint.save(self.run_dir, self.state_dict())
 
@@ -313,29 +315,25 @@ class AutoLRS:
                 self._skipped_steps += 1
                 return StepInfo(self.lr, self.exploring, self.committed_steps, self.raw_steps, False, False)
             loss = self._skipped.flagged(loss)
+        averager = self._averager
+        if averager is not None and not self.done and (averager.begun or not self.exploring):
+            averager.update()
         try:
             info = self._step(loss)
         except RunIsOverError:
             return self._step_after_end()
-        averager = self._averager
-        if averager is not None and not info.exploring and not info.done and info.committed_steps % averager.every == 0:
-            averager.update()
         self._plain = self._skipped is None and averager is None
         return info
 
     def _hand_over(self, averager: Averager) -> None:
-        """Give the model its averaged weights, unless validation says that the raw ones are better."""
-        averager.update()
+        """Give the model its averaged weights, unless validation says that those it was trained at are better."""
         if not self.session.state.validation:
-            averager.exchange()
+            averager.finish(average=True)
             self.session.record(Averaged(True))
             return
-        raw = self.host.evaluate()
-        averager.exchange()
-        averaged = self.host.evaluate()
+        averaged, raw = self.host.evaluate(), self.host.evaluate(raw=True)
         used = not averaged > raw
-        if not used:
-            averager.exchange()
+        averager.finish(average=used)
         self.session.record(Averaged(used, raw, averaged))
 
     def _read(self, losses: Sequence[Any]) -> list[float]:

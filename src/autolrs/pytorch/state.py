@@ -8,6 +8,7 @@ state that did not exist at the snapshot is removed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ class TorchHost:
         self, model: nn.Module, optimizer: torch.optim.Optimizer, evaluate: Callable[[], Any] | None = None
     ) -> None:
         self.model, self.optimizer, self._evaluate = model, optimizer, evaluate
+        self.around_evaluate: Callable[[], AbstractContextManager[None]] = nullcontext  # shows the averaged weights
         self.tracked: dict[str, Any] = {}
         self.rng = GlobalRng()
         self.ratios = _ratios(optimizer)
@@ -69,14 +71,18 @@ class TorchHost:
         found = self.optimizer.param_groups[0]["lr"]
         return None if isinstance(found, Tensor) or found == lr else float(found)
 
-    def evaluate(self) -> float:
-        """The user's validation loss in eval mode; modes and random state are put back whatever happens."""
+    def evaluate(self, *, raw: bool = False) -> float:
+        """The user's validation loss in eval mode; modes and random state are put back whatever happens.
+
+        It sees the averaged weights if there are any; with `raw` those that are being trained.
+        """
         assert self._evaluate is not None
         modes = [(module, module.training) for module in self.model.modules()]
         rng = self.rng.get()
         self.model.eval()
         try:
-            return number(self._evaluate(), "the value of `evaluate`")
+            with nullcontext() if raw else self.around_evaluate():
+                return number(self._evaluate(), "the value of `evaluate`")
         finally:
             for module, training in modes:
                 module.training = training
@@ -138,9 +144,10 @@ class TorchHost:
         """Drop all snapshots."""
         self._slots.clear()
 
-    def copy_of_live(self) -> dict[str, Any]:
-        """A copy of the live state for a checkpoint."""
-        return self._copier.copy(self.capture())
+    def copy_of_live(self, *parts: str) -> dict[str, Any]:
+        """A copy of the live state for a checkpoint, or of these parts of it."""
+        live = self.capture()
+        return self._copier.copy({part: live[part] for part in parts or live})
 
     def unchanged(self, token: Token) -> bool:
         """Whether parameters and optimizer state equal a snapshot's; LRs and buffers, which change anyway, aside."""
@@ -273,15 +280,15 @@ def _put_optimizer(optimizer: torch.optim.Optimizer, tree: dict[str, Any]) -> No
         group.update(saved)
 
 
-def _local(tensor: Tensor) -> Tensor:
+def local(tensor: Tensor) -> Tensor:
     """The tensor itself, or this rank's shard of a distributed one."""
     tensor = tensor.detach()
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return tensor.tolocal() if hasattr(tensor, "to_local") else tensor
 
 
 def _buffer(source: Tensor) -> Tensor:
     """A CPU buffer for a live tensor, pinned when it lives on an accelerator so that copies do not block."""
-    local = _local(source)
+    local = local(source)
     buffer = torch.empty_like(local, device="cpu", pin_memory=local.is_cuda, requires_grad=False)
     setattr(buffer, _HOME, getattr(source, _HOME, str(local.device)))
     return buffer
@@ -293,7 +300,7 @@ def _at_home(source: Tensor) -> Tensor:
 
 
 def _fits(target: Tensor, source: Tensor) -> bool:
-    target, source = _local(target), _local(source)
+    target, source = local(target), local(source)
     same_kind = target.shape == source.shape and target.dtype == source.dtype and target.layout == source.layout
     return same_kind and not _expanded(target)
 
@@ -307,7 +314,7 @@ def _expanded(tensor: Tensor) -> bool:
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        a, b = _local(a), _local(b)
+        a, b = local(a), local(b)
         return a.shape == b.shape and torch.equal(a.to(b.device), b)
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(_same(value, b[key]) for key, value in a.items())
@@ -320,4 +327,4 @@ def _same(a: Any, b: Any) -> bool:
 def _copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
     if targets:
         # Ordered on the current stream with the steps before and after, so non-blocking copies need no synchronisation.
-        torch._foreach_copy_([_local(t) for t in targets], [_local(s) for s in sources], non_blocking=True)
+        torch._foreach_copy_([local(t) for t in targets], [local(s) for s in sources], non_blocking=True)
