@@ -283,14 +283,14 @@ def _put_optimizer(optimizer: torch.optim.Optimizer, tree: dict[str, Any]) -> No
 def local(tensor: Tensor) -> Tensor:
     """The tensor itself, or this rank's shard of a distributed one."""
     tensor = tensor.detach()
-    return tensor.tolocal() if hasattr(tensor, "to_local") else tensor
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _buffer(source: Tensor) -> Tensor:
     """A CPU buffer for a live tensor, pinned when it lives on an accelerator so that copies do not block."""
-    local = local(source)
-    buffer = torch.empty_like(local, device="cpu", pin_memory=local.is_cuda, requires_grad=False)
-    setattr(buffer, _HOME, getattr(source, _HOME, str(local.device)))
+    shard = local(source)
+    buffer = torch.empty_like(shard, device="cpu", pin_memory=shard.is_cuda, requires_grad=False)
+    setattr(buffer, _HOME, getattr(source, _HOME, str(shard.device)))
     return buffer
 
 
