@@ -37,6 +37,7 @@ def build(
         loss=loss,
         evaluate=mean_loss(net, loss, (inputs[128:192], targets[128:192])),
         test=mean_loss(net, loss, (inputs[192:], targets[192:])),
+        validation=(inputs[128:192], targets[128:192]),
     )
 
 

@@ -18,7 +18,7 @@ Made by `python tools/benchmarks_page.py` from the rows in `benchmarks/results/`
 Tasks are real and small (two cores, seconds a run; `src/autolrs/bench/tasks/`). Losses are test losses.
 
 - **Rivals** have their peak LR tuned on another seed: six LRs a factor 2 apart, extended while the best is at an edge.
-  The cost of that tuning, 6 to 14 runs, is *not* counted in their cost.
+  The cost of that tuning is *not* counted in their cost; the column **tuning** says how many runs it took.
 - **horizon** is `AutoLRS(model, optimizer, total_steps=T, evaluate=...)` and nothing else: seven decades of LR, no
   tuning; search and validation passes are counted. **horizon-averaged** adds `averaging=True`.
 - **paper** is Algorithm 1 as printed, on a three-decade interval around the good LRs, with stages of 1/40 to 1/5 of the

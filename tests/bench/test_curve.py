@@ -67,3 +67,25 @@ def test_steps_to_is_the_first_crossing_even_if_the_loss_rises_again():
     assert steps_to(points, 0.3) == math.inf
     assert steps_to(points, math.nan) == math.inf
     assert steps_to([], 1.0) == math.inf
+
+
+def test_the_trace_holds_the_lr_and_the_mean_loss_of_each_window():
+    curve = Curve(lambda: 0.0, 400)
+    for step in range(1, 401):
+        curve.at(step, step / 1000, float(step))
+    assert len(curve.lrs) == 100 and curve.lrs[0] == (4, 0.004)
+    assert curve.losses[0] == (4, 2.5) and curve.losses[-1] == (400, 398.5)
+
+
+def test_a_loss_that_is_not_finite_makes_its_window_infinite_and_no_points_no_trace():
+    curve, none = Curve(lambda: 0.0, 100), Curve(lambda: 0.0, 100, 0)
+    for one in (curve, none):
+        one.at(1, 0.1, math.nan)
+    assert curve.losses == [(1, math.inf)] and none.losses == []
+
+
+def test_accuracies_are_kept_beside_the_losses():
+    curve = Curve(lambda: (0.5, 0.9), 8, 2)
+    for step in range(1, 9):
+        curve.at(step)
+    assert curve.points == [(5, 0.5), (8, 0.5)] and curve.accuracies == [(5, 0.9), (8, 0.9)]

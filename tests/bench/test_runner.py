@@ -11,13 +11,14 @@ import pytest
 
 pytest.importorskip("torch")
 
-from autolrs.bench import runner
+from autolrs.bench import runner, tuning
 from autolrs.bench.methods import METHODS, Method, Outcome
 from autolrs.bench.tasks import TASKS, Task
 from autolrs.bench.tasks._task import Bundle
+from autolrs.bench.tuning import Candidate
 from tiny_task import EXPLOSIVE, STEPS, TINY
 
-GRID = [0.1 * 2.0**octave for octave in runner.OCTAVES]  # about the middle of TINY's interval
+GRID = [0.1 * 2.0**octave for octave in tuning.OCTAVES]  # about the middle of TINY's interval
 COSINE, HORIZON = METHODS["cosine"], METHODS["horizon"]
 
 
@@ -42,7 +43,7 @@ def complete(out, methods=("horizon",), seeds=(0, 1), tasks=("tiny",)):
 
 
 def test_a_row_is_plain_and_holds_what_scoring_needs():
-    row = runner.run(TINY, COSINE, 0, 0.1, "report")
+    row = runner.run(TINY, COSINE, 0, Candidate(0.1), "report")
     assert json.loads(json.dumps(row, allow_nan=False)) == row
     assert (row["task"], row["method"], row["phase"], row["seed"]) == ("tiny", "cosine", "report", 0)
     assert (row["lr"], row["peak"], row["total_steps"], row["raw_steps"]) == (0.1, 0.1, STEPS, STEPS)
@@ -50,21 +51,40 @@ def test_a_row_is_plain_and_holds_what_scoring_needs():
     assert set(row["versions"]) == {"autolrs", "torch", "python"}
 
 
-def test_rows_have_the_columns_that_they_always_had():
-    assert list(runner.run(TINY, COSINE, 0, 0.1, "tune")) == [
+def test_rows_have_the_columns_that_they_always_had_and_then_the_later_ones():
+    assert list(runner.run(TINY, COSINE, 0, Candidate(0.1), "tune")) == [
         *("task", "method", "phase", "seed", "lr", "peak", "test", "validation", "total_steps", "raw_steps"),
-        *("evaluations", "seconds", "curve", "versions", "commit"),
+        *("evaluations", "seconds", "curve"),
+        *(
+            "profile",
+            "options",
+            "settings",
+            "accuracy",
+            "accuracy_curve",
+            "lrs",
+            "losses",
+            "further",
+        ),  # later than the rest
+        *("versions", "commit"),
     ]
 
 
+def test_rows_from_before_there_were_profiles_and_options_can_be_read_and_are_not_run_again(out):
+    complete(out, ["cosine"], [0])
+    new = {"profile", "options", "settings", "accuracy", "accuracy_curve", "lrs", "losses", "further"}
+    old = [{name: value for name, value in row.items() if name not in new} for row in runner.read_rows(out)]
+    out.write_text("".join(json.dumps(row) + "\n" for row in old))
+    assert complete(out, ["cosine"], [0]) == []
+
+
 def test_the_same_seed_gives_the_same_row():
-    first, second = (runner.run(TINY, HORIZON, 3, None, "report") for _ in range(2))
+    first, second = (runner.run(TINY, HORIZON, 3, Candidate(), "report") for _ in range(2))
     assert {**first, "seconds": 0} == {**second, "seconds": 0}
-    assert runner.run(TINY, HORIZON, 4, None, "report")["test"] != first["test"]
+    assert runner.run(TINY, HORIZON, 4, Candidate(), "report")["test"] != first["test"]
 
 
 def test_a_tuning_run_measures_no_curve():
-    assert runner.run(TINY, COSINE, 100, 0.1, "tune")["curve"] == []
+    assert runner.run(TINY, COSINE, 100, Candidate(0.1), "tune")["curve"] == []
 
 
 def test_a_diverged_run_is_a_row_with_none(out):
@@ -77,22 +97,29 @@ def test_a_diverged_run_is_a_row_with_none(out):
 @pytest.mark.parametrize(("method", "lr"), [(COSINE, None), (HORIZON, 0.1)])
 def test_tuned_methods_need_an_lr_and_the_others_take_none(method, lr):
     with pytest.raises(ValueError, match=f"for {method.name}, got {lr}"):
-        runner.run(TINY, method, 0, lr, "report")
+        runner.run(TINY, method, 0, Candidate(lr), "report")
 
 
 # Tuning
 
 
-def tuning(loss_of, seeds=(100,)):
+def tune(loss_of, method=COSINE, task=TINY):
     """Tune to the end with losses from a function of the LR; (best, LRs in the order of trying)."""
     rows, tried = [], []
     while True:
-        best, lr = runner.tuned_lr(rows, TINY, COSINE)
-        if lr is None:
+        best, following = tuning.choose(rows, task, method)
+        if following is None:
             return best, tried
         assert len(tried) < 50
-        tried.append(lr)
-        rows.append({"task": "tiny", "method": "cosine", "phase": "tune", "lr": lr, "validation": loss_of(lr)})
+        tried.append(following)
+        row = {"task": "tiny", "method": method.name, "phase": "tune", "lr": following.lr, "profile": task.profile}
+        row["options"] = dict(following.options)
+        rows.append({**row, "validation": loss_of(following.lr, **row["options"])})
+
+
+def tuned(loss_of):
+    best, tried = tune(loss_of)
+    return best.lr, [one.lr for one in tried]
 
 
 def distance_to(best):
@@ -100,40 +127,67 @@ def distance_to(best):
 
 
 def test_a_best_inside_the_grid_needs_no_more():
-    best, tried = tuning(distance_to(GRID[2]))
+    best, tried = tuned(distance_to(GRID[2]))
     assert (best, tried) == (GRID[2], GRID)
 
 
 @pytest.mark.parametrize(("target", "beyond"), [(GRID[0] / 4, [1 / 2, 1 / 4, 1 / 8]), (GRID[-1] * 2, [2, 4])])
 def test_the_grid_is_extended_until_the_best_is_no_edge(target, beyond):
-    best, tried = tuning(distance_to(target))
+    best, tried = tuned(distance_to(target))
     assert best == target
     edge = GRID[0] if target < GRID[0] else GRID[-1]
     assert tried == [*GRID, *(edge * factor for factor in beyond)]
 
 
 def test_extension_ends_somewhere():
-    best, tried = tuning(lambda lr: -lr)
-    assert len(tried) == len(GRID) + runner.EXTENSIONS and best == max(tried)
+    best, tried = tuned(lambda lr: -lr)
+    assert len(tried) == len(GRID) + tuning.EXTENSIONS and best == max(tried)
 
 
 def test_diverged_candidates_lose_and_if_all_diverge_smaller_ones_are_tried():
-    assert tuning(lambda lr: None if lr > GRID[1] else distance_to(GRID[1])(lr))[0] == GRID[1]
-    best, tried = tuning(lambda lr: None if lr >= GRID[0] / 2 else 1.0 / lr)
+    assert tuned(lambda lr: None if lr > GRID[1] else distance_to(GRID[1])(lr))[0] == GRID[1]
+    best, tried = tuned(lambda lr: None if lr >= GRID[0] / 2 else 1.0 / lr)
     assert best == GRID[0] / 4 and min(tried) == GRID[0] / 8
 
 
 def test_every_candidate_is_tried_on_every_tuning_seed(monkeypatch):
-    monkeypatch.setattr(runner, "TUNE_SEEDS", (100, 101))
-    _, tried = tuning(distance_to(GRID[-1]))
+    monkeypatch.setattr(tuning, "TUNE_SEEDS", (100, 101))
+    _, tried = tuned(distance_to(GRID[-1]))
     assert sorted(tried) == sorted(2 * [*GRID, GRID[-1] * 2])
 
 
 def test_rows_of_others_do_not_tune():
     row = {"task": "tiny", "method": "cosine", "phase": "tune", "lr": GRID[0], "validation": 1.0}
-    for other in ({"method": "wsd"}, {"task": "else"}, {"phase": "report"}):
-        assert runner.tuned_lr([{**row, **other}], TINY, COSINE) == (None, GRID[0])
-    assert runner.tuned_lr([row], TINY, COSINE) == (None, GRID[1])
+    for other in ({"method": "wsd"}, {"task": "else"}, {"phase": "report"}, {"profile": "smoke"}):
+        assert tuning.choose([{**row, **other}], TINY, COSINE) == (None, Candidate(GRID[0]))
+    assert tuning.choose([row], TINY, COSINE) == (None, Candidate(GRID[1]))
+
+
+def test_a_method_that_needs_no_tuning_is_complete_at_once():
+    assert tuning.choose([], TINY, HORIZON) == (Candidate(), None)
+
+
+def test_options_are_tried_with_every_lr_and_extended_at_the_best_ones_only():
+    best, tried = tune(lambda lr, cycles: distance_to(GRID[-1] * 2)(lr) + abs(cycles - 3), METHODS["sgdr"])
+    assert best == Candidate(GRID[-1] * 2, (("cycles", 3),))
+    assert tried[: 3 * len(GRID)] == [Candidate(lr, (("cycles", n),)) for n in (2, 3, 4) for lr in GRID]
+    assert tried[3 * len(GRID) :] == [Candidate(GRID[-1] * factor, (("cycles", 3),)) for factor in (2, 4)]
+
+
+def test_a_grid_of_ones_own_is_tried_whole_and_not_extended():
+    best, tried = tune(lambda lr, hypergradient_lr: -lr - hypergradient_lr, METHODS["hypergradient"])
+    assert best == Candidate(0.1, (("hypergradient_lr", 0.1),))
+    assert len(tried) == len(set(tried)) == 36  # the paper's table
+
+
+def test_a_method_that_finds_its_lr_may_have_options():
+    best, tried = tune(lambda lr, cycles: abs(cycles - 4), METHODS["clr-triangular2"])
+    assert best == Candidate(None, (("cycles", 4),)) and len(tried) == 3
+
+
+def test_a_smoke_test_tries_two_values_of_each_and_goes_no_further():
+    _, tried = tune(lambda lr, cycles: -lr, METHODS["sgdr"], TINY.at("smoke"))
+    assert [(one.lr, dict(one.options)["cycles"]) for one in tried] == [(lr, n) for n in (3, 4) for lr in GRID[2:4]]
 
 
 # Whole results files
@@ -281,11 +335,11 @@ def test_a_second_runner_is_told_and_adds_nothing(out):
 def test_the_lock_is_held_while_running_and_gone_afterwards(out, monkeypatch):
     lock = out.with_name("rows.jsonl.lock")
 
-    def train(bundle: Bundle, task: Task, lr, curve) -> Outcome:
+    def train(bundle: Bundle, run) -> Outcome:
         assert lock.read_text() == str(os.getpid())
         with pytest.raises(runner.BusyError):
             complete(out)
-        return Outcome(task.total_steps, 0, None)
+        return Outcome(run.task.total_steps, 0, None)
 
     monkeypatch.setitem(METHODS, "idle", Method("idle", train))
     complete(out, ["idle"], [0])

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from autolrs.bench.score import EVALUATION_STEPS, Score, score, summary
+from autolrs.bench.score import EVALUATION_STEPS, Score, paired, performance_profile, score, steps_to_accuracy, summary
 
 
 def row(method, test, seed=0, task="a", *, raw=100, evaluations=0, curve=(), phase="report", total=100):
@@ -115,3 +115,41 @@ def test_summary_leaves_tasks_out_that_have_nothing_to_compare_with():
 @pytest.mark.parametrize(("ratios", "mean"), [((0.5, math.inf), math.inf), ((0.0, math.inf), math.inf), ((0.0, 2), 0)])
 def test_summary_of_a_divergence_is_infinite_whatever_the_rest(ratios, mean):
     assert summary(one("horizon", ratio, task=str(ratio)) for ratio in ratios)["horizon"].ratio == mean
+
+
+def test_tuning_is_counted_apart_in_whole_runs():
+    rows = [row("cosine", 0.2), *(row("cosine", 0.3, 100, phase="tune", raw=50) for _ in range(4))]
+    found = by_method(rows)["cosine"]
+    assert (found.tuning, found.cost) == (pytest.approx(2.0), 1.0)
+
+
+def test_accuracy_is_averaged_where_every_run_has_one():
+    rows = [{**row("cosine", 0.2, s), "accuracy": a} for s, a in enumerate((0.8, 0.9))]
+    assert by_method(rows)["cosine"].accuracy == pytest.approx(0.85)
+    assert math.isnan(by_method([rows[0], row("cosine", 0.2, 1)])["cosine"].accuracy)
+
+
+def test_profiles_of_one_task_are_scored_apart():
+    rows = [row("cosine", 0.2), {**row("cosine", 0.4, total=10, raw=10), "profile": "smoke"}]
+    assert [(one.task, one.loss) for one in score(rows)] == [("a", 0.2), ("a (smoke)", 0.4)]
+
+
+def test_paired_differences_take_common_seeds_only_and_keep_divergence_out_of_the_mean():
+    rows = [row("cosine", 0.2, 0), row("cosine", 0.4, 1), row("cosine", 0.5, 2)]
+    rows += [row("wsd", 0.1, 0), row("wsd", 0.6, 1), row("wsd", None, 2), row("wsd", 0.1, 3)]
+    (found,) = paired(rows)
+    assert (found.method, found.seeds, found.wins) == ("wsd", 3, 1)
+    assert found.difference == pytest.approx(0.0) and found.error == pytest.approx(0.5)
+
+
+def test_performance_profile_is_the_share_of_tasks_within_a_factor_of_the_lowest():
+    scores = [one("a", 1.0)._replace(method=m, task=t, loss=v) for m, t, v in
+              (("x", "1", 1.0), ("y", "1", 1.5), ("x", "2", 3.0), ("y", "2", 1.0), ("x", "3", math.inf))]  # fmt: skip
+    found = performance_profile(scores, [1.0, 2.0, 3.0])
+    assert found == {"x": pytest.approx([1 / 3, 1 / 3, 2 / 3]), "y": pytest.approx([1 / 3, 2 / 3, 2 / 3])}
+
+
+def test_steps_to_an_accuracy():
+    values = {"accuracy_curve": [[10, 0.5], [20, None], [30, 0.9]]}
+    assert steps_to_accuracy(values, 0.8) == 30.0
+    assert steps_to_accuracy(values, 0.95) == steps_to_accuracy({}, 0.1) == math.inf

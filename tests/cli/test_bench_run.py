@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 from autolrs.bench import runner
 from autolrs.bench.methods import METHODS
 from autolrs.bench.tasks import TASKS, Task
+from autolrs.bench.tuning import Candidate
 from tiny_task import TINY
 
 
@@ -54,13 +55,15 @@ def test_list_shows_tasks_and_methods(cli, monkeypatch):
     monkeypatch.setitem(TASKS, "poor", Task("poor", 1234, (1e-3, 1.0), TINY.build, held_out=True, find_data=no_data))
     result = cli("bench", "list")
     assert result.exit_code == 0, result.output
-    lines = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
+    lines = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}  # the last profile
     assert set(TASKS) | set(METHODS) <= set(lines)
-    assert lines["tiny"] == ["tiny", "48", "0.01", "to", "1", "-", "here"]
-    assert lines["poor"] == ["poor", "1,234", "0.001", "to", "1", "held", "out", "missing"]
+    assert lines["tiny"] == ["tiny", "cpu", "48", "0.01", "to", "1", "-", "here"]
+    assert lines["poor"] == ["poor", "cpu", "1,234", "0.001", "to", "1", "held", "out", "missing"]
+    assert lines["vgg16-cifar10"][:3] == ["vgg16-cifar10", "paper", "136,500"]
     assert "missing: data not found: apt-get install it" in result.stdout
-    assert lines["cosine"] == ["cosine", "tuned", "rival", "yes"]
-    assert lines["horizon"] == ["horizon", "-", "ours", "yes"]
+    assert lines["cosine"] == ["cosine", "tuned", "6", "rival", "yes"]
+    assert lines["hypergradient"][2] == "36"
+    assert lines["horizon"] == ["horizon", "-", "-", "ours", "yes"]
 
 
 def test_list_says_which_extra_a_method_needs(cli, monkeypatch):
@@ -162,7 +165,7 @@ def rows(tmp_path):
     """Two files: a tuned cosine and ours, two seeds each."""
     files = tmp_path / "rivals.jsonl", tmp_path / "ours.jsonl"
     for file, method, lr in zip(files, ("cosine", "horizon"), (0.1, None), strict=True):
-        made = [runner.run(TINY, METHODS[method], seed, lr, "report") for seed in (0, 1)]
+        made = [runner.run(TINY, METHODS[method], seed, Candidate(lr), "report") for seed in (0, 1)]
         file.write_text("".join(json.dumps(row) + "\n" for row in made))
     return files
 
@@ -203,3 +206,84 @@ def test_a_file_that_is_not_there_or_holds_nothing_fails(cli, rows, tmp_path):
 
 def test_the_same_run_in_two_files_is_refused(cli, rows):
     assert failed(cli("bench", "table", rows[0], rows[0]), "tiny cosine seed 0 is reported twice")
+
+
+def test_table_by_name_and_format(cli, rows):
+    result = cli("bench", "table", *rows, "--name", "variability", "--format", "csv")
+    assert result.exit_code == 0 and result.stdout.startswith("table,method,what,by seed,")
+    everything = cli("bench", "table", *rows, "--name", "all", "--format", "text").stdout
+    assert "Variability: tiny" in everything and "Over tasks" in everything
+    assert failed(cli("bench", "table", *rows, "--name", "headlin"), "unknown table", "'headline'")
+    assert failed(cli("bench", "table", *rows, "--format", "xml"), "unknown format 'xml'")
+    assert failed(cli("bench", "table", *rows, "--name", "tau-max"), "table tau-max is made of")
+
+
+def test_table_draws_curves(cli, rows, tmp_path):
+    pytest.importorskip("matplotlib")
+    result = cli("bench", "table", *rows, "-o", tmp_path / "t.md", "--plots", tmp_path / "plots")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "plots" / "tiny.png").stat().st_size > 10_000
+
+
+# Profiles, series, data, smoke
+
+
+def test_run_in_a_profile_keeps_its_rows_apart(cli, out):
+    arguments = ("bench", "run", "--task", "tiny", "--method", "cosine", "--seeds", "0", "--out", out)
+    assert cli(*arguments, "--profile", "smoke").exit_code == 0
+    rows = runner.read_rows(out)
+    assert {row["profile"] for row in rows} == {"smoke"} and len(rows) == 3
+    assert failed(cli(*arguments, "--profile", "paper"), "must be one of smoke, cpu; got 'paper'")
+
+
+def test_a_method_that_cannot_run_a_task_is_said(bench_run):
+    assert failed(bench_run(method="hand-tuned"), "cannot be run on tiny", "no hand-tuned schedule")
+
+
+def test_series_and_the_table_of_forecasters(cli, tmp_path):
+    pytest.importorskip("statsmodels")
+    file = tmp_path / "series.jsonl"
+    result = cli("bench", "series", "--task", "tiny", "--out", file, "--steps", "80")
+    assert result.exit_code == 0, result.output
+    result = cli("bench", "table", file, "--name", "forecasters", "--format", "text")
+    assert result.exit_code == 0, result.output
+    for word in ("exponential (paper)", "Holt-Winters", "ARIMA", "SSA", "power law", "last value", "6 series"):
+        assert word in result.stdout
+    file.write_text("{}\n")
+    assert failed(cli("bench", "table", file, "--name", "forecasters"), "series.jsonl, line 1")
+
+
+def test_data_lists_what_is_here_and_what_must_be_got(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("AUTOLRS_DATA", str(tmp_path))
+    result = cli("bench", "data")
+    assert result.exit_code == 0, result.output
+    lines = {line.split()[0]: line for line in result.stdout.splitlines() if line.strip()}
+    assert "autolrs bench data cifar10" in lines["cifar10"] and "by hand" in lines["imagenet"]
+    assert "image-net.org" in result.stdout and "wmt14" in lines
+    assert failed(cli("bench", "data", "cifar-1"), "did you mean 'cifar10'?")
+    assert failed(cli("bench", "data", "wmt14"), "wmt14: data not found")
+
+
+def test_smoke_runs_all_that_is_here_and_makes_every_table(cli, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("statsmodels")
+    from autolrs.cli import bench_smoke
+
+    poor = Task("poor", 10, (1e-3, 1.0), TINY.build, find_data=no_data)
+    for name in list(TASKS):
+        monkeypatch.delitem(TASKS, name)
+    monkeypatch.setitem(TASKS, "tiny", TINY)
+    monkeypatch.setitem(TASKS, "poor", poor)
+    for name in list(METHODS):
+        if name not in ("horizon", "paper", "cosine", "prodigy", "hand-tuned"):
+            monkeypatch.delitem(METHODS, name)
+    monkeypatch.setattr(bench_smoke, "SMOKE_TASK", "tiny")
+    monkeypatch.setattr(bench_smoke, "SERIES_STEPS", 80)
+    monkeypatch.setitem(sys.modules, "prodigyopt", None)
+    result = cli("bench", "smoke", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "left out: task poor: data not found" in result.stdout
+    assert "left out: method prodigy needs prodigyopt" in result.stdout
+    assert {row["method"] for row in runner.read_rows(tmp_path / "rows.jsonl")} == {"horizon", "paper", "cosine"}
+    assert "### tiny (smoke)" in (tmp_path / "headline.md").read_text(encoding="utf-8")
+    assert (tmp_path / "forecasters.md").exists() and list((tmp_path / "plots").glob("*.png"))

@@ -9,8 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 schedulefree = pytest.importorskip("schedulefree")
 prodigyopt = pytest.importorskip("prodigyopt")
+dadaptation = pytest.importorskip("dadaptation")
 
-from autolrs.rivals.learning_rate_free import prodigy, schedule_free  # noqa: E402 - the packages may be missing
+from autolrs.rivals.learning_rate_free import d_adaptation, prodigy, schedule_free  # noqa: E402 - the packages may be missing
 
 KINDS = {
     torch.optim.SGD: schedulefree.SGDScheduleFree,
@@ -54,7 +55,33 @@ def test_prodigy_keeps_its_default_lr_and_the_weight_decay(capsys):
     assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["weight_decay"]) == (1.0, 0.03)
 
 
-@pytest.mark.parametrize("make", [lambda m, o: schedule_free(m, o, 0.3, 60), prodigy], ids=["schedule_free", "prodigy"])
+@pytest.mark.parametrize(
+    ("like", "kind", "decouple"),
+    [
+        (torch.optim.SGD, dadaptation.DAdaptSGD, None),
+        (torch.optim.Adam, dadaptation.DAdaptAdam, False),
+        (torch.optim.AdamW, dadaptation.DAdaptAdam, True),
+    ],
+)
+def test_d_adaptation_is_of_the_same_kind_with_its_default_lr(like, kind, decouple, capsys):
+    optimizer = d_adaptation(*model_and(like))
+    assert type(optimizer) is kind
+    group = optimizer.param_groups[0]
+    assert (group["lr"], group["weight_decay"]) == (1.0, 0.03)
+    assert group.get("decouple") is decouple
+
+
+def test_d_adaptation_keeps_the_momentum():
+    model = torch.nn.Linear(3, 1)
+    optimizer = d_adaptation(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.8))
+    assert optimizer.param_groups[0]["momentum"] == 0.8
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda m, o: schedule_free(m, o, 0.3, 60), prodigy, d_adaptation],
+    ids=["schedule_free", "prodigy", "d_adaptation"],
+)
 def test_it_trains(make):
     torch.manual_seed(0)
     model, like = model_and(torch.optim.SGD, 0.0)

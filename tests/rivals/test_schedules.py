@@ -8,10 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from autolrs.rivals.schedules import SCHEDULES  # noqa: E402 - torch may be missing
+from autolrs.rivals.schedules import SCHEDULES, step_decay  # noqa: E402 - torch may be missing
 
 TOTAL, PEAK = 200, 0.4
 WARM = 10  # 5 %
+WARMS = {"step": 11, "inverse-sqrt": 8}  # 5 of 90 epochs, 4000 of 100,000 steps
 
 
 def lrs(name, total=TOTAL, peak=PEAK, groups=1):
@@ -28,8 +29,8 @@ def lrs(name, total=TOTAL, peak=PEAK, groups=1):
     return [*rows, [group["lr"] for group in optimizer.param_groups]]
 
 
-def warm(step):
-    return PEAK * (1 / WARM + (1 - 1 / WARM) * step / WARM)
+def warm(step, steps=WARM):
+    return PEAK * (1 / steps + (1 - 1 / steps) * step / steps)
 
 
 def after(step):
@@ -42,14 +43,30 @@ EQUATIONS = {
     "cosine": lambda step: PEAK * 0.5 * (1 + math.cos(math.pi * after(step))),
     "linear": lambda step: PEAK * (1 - after(step)),
     "wsd": lambda step: PEAK * min(1.0, (TOTAL - step) / (0.2 * TOTAL)),
+    "cosine-tenth": lambda step: PEAK * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * after(step)))),
+    "step": lambda step: PEAK * 0.1 ** ((step >= 67) + (step >= 133) + (step >= 178)),
+    "inverse-sqrt": lambda step: PEAK * math.sqrt(8 / step),
+    "exponential": lambda step: PEAK * 0.01 ** after(step),
 }
 
 
 @pytest.mark.parametrize("name", EQUATIONS)
-@pytest.mark.parametrize("step", [0, 1, 5, 9, 10, 11, 60, 105, 159, 160, 161, 180, 199, 200])
+@pytest.mark.parametrize("step", [0, 1, 5, 9, 10, 11, 60, 66, 67, 105, 132, 133, 159, 160, 161, 178, 199, 200])
 def test_schedule_follows_its_equation(name, step):
-    expected = warm(step) if step < WARM else EQUATIONS[name](step)
+    warm_up = WARMS.get(name, WARM)
+    expected = warm(step, warm_up) if step < warm_up else EQUATIONS[name](step)
     assert lrs(name)[step][0] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_step_decay_without_warm_up_is_that_of_cifar():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = step_decay(optimizer, 0.1, 350, (150 / 350, 250 / 350), 0.1, warmup=0.0)
+    found = []
+    for _ in range(350):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert found == pytest.approx([0.1] * 150 + [0.01] * 100 + [0.001] * 100)
 
 
 def test_onecycle_follows_its_equation():

@@ -1,7 +1,6 @@
 """Runs methods on tasks and keeps one JSON row per run; rows that are there already are not run again.
 
-Tuning and reporting use different seeds: `TUNE_SEEDS` choose each rival's LR, by validation loss; others are shown.
-What the rows say is for `bench.score`.
+How rivals are tuned, and on which seeds, is in `bench.tuning`; what the rows say is for `bench.score`.
 """
 
 from __future__ import annotations
@@ -23,19 +22,16 @@ from typing import Any, NamedTuple
 import torch
 
 import autolrs
-from autolrs.bench.curve import POINTS, Curve
-from autolrs.bench.methods import METHODS, Method
+from autolrs.bench import tuning
+from autolrs.bench.curve import POINTS, SMOKE_POINTS, Curve
+from autolrs.bench.methods import METHODS, Method, Run
 from autolrs.bench.tasks import TASKS, Task
+from autolrs.bench.tuning import REPORT_SEEDS, TUNE_SEEDS, Candidate
 
 try:
     import fcntl
 except ImportError:  # not POSIX: there, nothing keeps two runners off one file
     fcntl = None  # type: ignore[assignment]
-
-TUNE_SEEDS = (100,)
-REPORT_SEEDS = (0, 1, 2, 3, 4)
-OCTAVES = range(-3, 3)  # six LRs a factor 2 apart, extended while the best is at an edge
-EXTENSIONS = 8
 
 Row = dict[str, Any]
 
@@ -54,6 +50,16 @@ _COLUMNS: dict[str, tuple[type, ...]] = {  # what scoring and going on rely on
     "seconds": _NUMBER,
     "curve": (list,),
 }
+_LATER: dict[str, tuple[type, ...]] = {  # may be missing: rows from before have none
+    "profile": (str,),
+    "options": (dict,),
+    "accuracy": (*_NUMBER, type(None)),
+    "accuracy_curve": (list,),
+    "lrs": (list,),
+    "losses": (list,),
+}
+
+__all__ = ["REPORT_SEEDS", "TUNE_SEEDS", "BusyError", "Left", "complete", "left", "read_rows", "run"]
 
 
 class BusyError(RuntimeError):
@@ -67,26 +73,29 @@ class Left(NamedTuple):
     seconds: float | None  # None if no run has been timed yet
 
 
-def run(task: Task, method: Method, seed: int, lr: float | None, phase: str) -> Row:
+def run(task: Task, method: Method, seed: int, candidate: Candidate, phase: str) -> Row:
     """One run, as a row of plain values. A run that diverged is a row whose losses are None, not a missing one.
 
-    `lr` is the peak of a tuned method, None for the others; `phase` is "tune" or "report", which also gets a curve of
-    test losses (its measuring is in `seconds`).
+    `candidate` is what tuning chose, empty for a method that needs none; `phase` is "tune" or "report", which also gets
+    curves of test losses, training losses and LRs (the measuring is in `seconds`).
     """
-    if method.tuned != (lr is not None):
-        raise ValueError(f"`lr` must be {'a number' if method.tuned else 'None'} for {method.name}, got {lr}")
+    if method.tuned != (candidate.lr is not None):
+        raise ValueError(f"`lr` must be {'a number' if method.tuned else 'None'} for {method.name}, got {candidate.lr}")
     bundle = task.build(seed)
     torch.manual_seed(seed)
-    curve = Curve(bundle.test, task.total_steps, POINTS if phase == "report" else 0)
+    accuracy = bundle.accuracy
+    measure = bundle.test if accuracy is None else lambda: (bundle.test(), accuracy())
+    points = SMOKE_POINTS if task.profile == "smoke" else POINTS
+    curve = Curve(measure, task.total_steps, points if phase == "report" else 0)
     began = time.perf_counter()
-    outcome = method.train(bundle, task, lr, curve)
+    outcome = method.train(bundle, Run(task, seed, curve, candidate.lr, dict(candidate.options)))
     seconds = time.perf_counter() - began
     return {
         "task": task.name,
         "method": method.name,
         "phase": phase,
         "seed": seed,
-        "lr": lr,
+        "lr": candidate.lr,
         "peak": outcome.peak,
         "test": _plain(bundle.test()),
         "validation": _plain(bundle.evaluate()),
@@ -94,7 +103,15 @@ def run(task: Task, method: Method, seed: int, lr: float | None, phase: str) -> 
         "raw_steps": outcome.raw_steps,
         "evaluations": outcome.evaluations,
         "seconds": round(seconds, 2),
-        "curve": [[step, _plain(loss)] for step, loss in curve.points],
+        "curve": _pairs(curve.points),
+        "profile": task.profile,
+        "options": dict(candidate.options),
+        "settings": dict(outcome.settings),
+        "accuracy": None if accuracy is None else _plain(accuracy()),
+        "accuracy_curve": _pairs(curve.accuracies),
+        "lrs": [[step, float(f"{lr:.6g}")] for step, lr in curve.lrs],
+        "losses": _pairs(curve.losses),
+        "further": {name: _plain(value) for name, value in bundle.finish().items()} if phase == "report" else {},
         "versions": {"autolrs": autolrs.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "commit": _commit(),
     }
@@ -121,65 +138,60 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def tuned_lr(rows: Iterable[Row], task: Task, method: Method) -> tuple[float | None, float | None]:
-    """(best LR, None) once tuning is complete, else (None, the next LR to try).
-
-    All of the grid is tried, then the factor 2 beyond its edge for as long as the best LR lies there.
-    """
-    tried: dict[float, list[float]] = {}
-    for row in rows:
-        if _is(row, task, method, "tune"):
-            tried.setdefault(row["lr"], []).append(math.inf if row["validation"] is None else row["validation"])
-    grid = [math.sqrt(task.lr[0] * task.lr[1]) * 2.0**octave for octave in OCTAVES]
-    for lr in (*grid, *tried):
-        if len(tried.get(lr, ())) < len(TUNE_SEEDS):
-            return None, lr
-    loss = {lr: mean(losses) for lr, losses in tried.items()}
-    best = min(loss, key=lambda lr: (loss[lr], lr))  # the smallest of those that tie: where all diverge, go down
-    if best in (min(loss), max(loss)) and len(loss) < len(grid) + EXTENSIONS:
-        return None, best / 2 if best == min(loss) else best * 2
-    return best, None
-
-
 def complete(
-    out: Path, tasks: Sequence[str], methods: Sequence[str], seeds: Iterable[int], say: Callable[[str], None] = print
+    out: Path,
+    tasks: Sequence[str],
+    methods: Sequence[str],
+    seeds: Iterable[int],
+    say: Callable[[str], None] = print,
+    profile: str = "cpu",
 ) -> None:
     """Bring the results file to completion for these tasks, methods and seeds; safe to interrupt and call again.
 
     Whatever would stop it half-way is found at the start: FileNotFoundError for missing data, ImportError for a missing
-    package, BusyError if another process is at work on the same file. `say` gets a line per run.
+    package, ValueError for a task without this profile or one that a method cannot be run on, BusyError if another
+    process is at work on the same file. `say` gets a line per run.
     """
     seeds = tuple(seeds)
     for seed in set(seeds) & set(TUNE_SEEDS):
         raise ValueError(f"`seeds` must not be among those that rivals are tuned on, {TUNE_SEEDS}, got {seed}")
-    for task in tasks:
-        TASKS[task].find_data()
+    chosen = [TASKS[task].at(profile) for task in tasks]
+    for task in chosen:
+        task.find_data()
     for method in methods:
-        needs = METHODS[method].needs
-        if needs is not None and find_spec(needs) is None:
-            raise ImportError(f"method {method} needs {needs}: pip install 'autolrs[bench]'")
+        one = METHODS[method]
+        if one.needs is not None and find_spec(one.needs) is None:
+            raise ImportError(f"method {method} needs {one.needs}: pip install 'autolrs[{one.extra}]'")
+        for task in chosen:
+            if why := one.refuses(task):
+                raise ValueError(f"method {method} cannot be run on {task.name}: {why}")
     out.parent.mkdir(parents=True, exist_ok=True)
     with _locked(out):
         rows = read_rows(out)
         _mend(out)
-        while (following := _following(rows, tasks, methods, seeds)) is not None:
+        while (following := _following(rows, chosen, methods, seeds)) is not None:
             row = run(*following)
             with open(out, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row, allow_nan=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
             rows.append(row)
-            say(f"{_line(row)}; {_forecast(left(rows, tasks, methods, seeds))}")
+            say(f"{_line(row)}; {_forecast(left(rows, tasks, methods, seeds, profile))}")
 
 
-def left(rows: Sequence[Row], tasks: Sequence[str], methods: Sequence[str], seeds: Iterable[int]) -> Left:
+def left(
+    rows: Sequence[Row], tasks: Sequence[str], methods: Sequence[str], seeds: Iterable[int], profile: str = "cpu"
+) -> Left:
     """How much is missing from `rows`; the time goes by that of the runs so far, of the same task if there are any."""
     seeds = tuple(seeds)
     per_step: dict[str, list[float]] = {}
     for row in rows:
-        per_step.setdefault(row["task"], []).append(row["seconds"] / row["total_steps"])
+        if row.get("profile", "cpu") == profile:
+            per_step.setdefault(row["task"], []).append(row["seconds"] / row["total_steps"])
     every = [value for values in per_step.values() for value in values]
     runs, seconds = 0, 0.0
     for name in tasks:
-        task = TASKS[name]
+        task = TASKS[name].at(profile)
         missing = sum(_missing(rows, task, METHODS[method], seeds) for method in methods)
         runs += missing
         if every:
@@ -188,16 +200,18 @@ def left(rows: Sequence[Row], tasks: Sequence[str], methods: Sequence[str], seed
 
 
 def _following(
-    rows: Sequence[Row], tasks: Sequence[str], methods: Sequence[str], seeds: Sequence[int]
-) -> tuple[Task, Method, int, float | None, str] | None:
+    rows: Sequence[Row], tasks: Sequence[Task], methods: Sequence[str], seeds: Sequence[int]
+) -> tuple[Task, Method, int, Candidate, str] | None:
     """The next run, as the arguments of `run`; None when there is nothing left to do."""
-    for task in (TASKS[name] for name in tasks):
+    for task in tasks:
         for method in (METHODS[name] for name in methods):
-            best, candidate = tuned_lr(rows, task, method) if method.tuned else (None, None)
+            best, candidate = tuning.choose(rows, task, method)
             if candidate is not None:
-                done = [row["seed"] for row in rows if _is(row, task, method, "tune") and row["lr"] == candidate]
+                done = [row["seed"] for row in rows if tuning.is_row(row, task, method, "tune")
+                        and tuning.of(row) == candidate]  # fmt: skip
                 return task, method, next(seed for seed in TUNE_SEEDS if seed not in done), candidate, "tune"
-            done = [row["seed"] for row in rows if _is(row, task, method, "report")]
+            assert best is not None
+            done = [row["seed"] for row in rows if tuning.is_row(row, task, method, "report")]
             for seed in seeds:
                 if seed not in done:
                     return task, method, seed, best, "report"
@@ -205,17 +219,9 @@ def _following(
 
 
 def _missing(rows: Sequence[Row], task: Task, method: Method, seeds: Sequence[int]) -> int:
-    """Runs that this pair lacks; one more tuning run is counted until tuning is known to be complete."""
-    reported = {row["seed"] for row in rows if _is(row, task, method, "report")}
-    missing = len(set(seeds) - reported)
-    if method.tuned and tuned_lr(rows, task, method)[0] is None:
-        tuned = sum(_is(row, task, method, "tune") for row in rows)
-        missing += max(1, len(OCTAVES) * len(TUNE_SEEDS) - tuned)
-    return missing
-
-
-def _is(row: Row, task: Task, method: Method, phase: str) -> bool:
-    return (row["task"], row["method"], row["phase"]) == (task.name, method.name, phase)
+    """Runs that this pair lacks."""
+    reported = {row["seed"] for row in rows if tuning.is_row(row, task, method, "report")}
+    return len(set(seeds) - reported) + tuning.missing(rows, task, method)
 
 
 def _wrong(row: Any) -> str | None:
@@ -227,13 +233,17 @@ def _wrong(row: Any) -> str | None:
             return f"`{name}` is missing"
         if not isinstance(row[name], types):
             return f"`{name}` is {row[name]!r}"
+    for name, types in _LATER.items():
+        if name in row and not isinstance(row[name], types):
+            return f"`{name}` is {row[name]!r}"
     return None
 
 
 def _line(row: Row) -> str:
     lr = "" if row["lr"] is None else f" lr {row['lr']:.4g}"
+    options = "".join(f" {name} {value:.4g}" for name, value in row["options"].items())
     test = "diverged" if row["test"] is None else f"test {row['test']}"
-    return f"{row['task']} {row['method']} {row['phase']} seed {row['seed']}{lr}: {test} in {row['seconds']} s"
+    return f"{row['task']} {row['method']} {row['phase']} seed {row['seed']}{lr}{options}: {test} in {row['seconds']} s"
 
 
 def _forecast(rest: Left) -> str:
@@ -290,6 +300,10 @@ def _locked(out: Path) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         file.close()
+
+
+def _pairs(points: Iterable[tuple[int, float]]) -> list[list[float | None]]:
+    return [[step, _plain(value)] for step, value in points]
 
 
 def _plain(value: float) -> float | None:

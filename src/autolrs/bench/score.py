@@ -1,4 +1,4 @@
-"""Scores from rows, pure: final test loss with its spread, cost, and steps to the tuned cosine's final loss."""
+"""Scores from rows, pure: final loss and accuracy, cost, steps to a target, profiles over tasks, paired differences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from autolrs.bench.curve import steps_to
 
-TUNED_SCHEDULES = ("cosine", "linear", "onecycle", "wsd", "constant")
+TUNED_SCHEDULES = (
+    *("cosine", "linear", "onecycle", "wsd", "constant", "cosine-tenth", "step", "inverse-sqrt", "exponential", "sgdr"),
+)
 EVALUATION_STEPS = 10 / 3  # steps' worth of a validation pass: ten forward passes of a third of a step
 
 Row = dict[str, Any]
@@ -28,6 +30,20 @@ class Score(NamedTuple):
     # total_steps over the median of the steps to the tuned cosine's mean final loss; 0 if most runs never reach it
     speedup: float
     speedup_all: float  # the same with search and validation counted
+    accuracy: float = math.nan  # mean final accuracy, where the task has one
+    accuracy_spread: float = math.nan
+    tuning: float = 0.0  # steps of tuning runs, with their validation passes, over total_steps
+
+
+class Paired(NamedTuple):
+    """A method against another on the seeds of a task that both were run on."""
+
+    task: str
+    method: str
+    seeds: int
+    difference: float  # mean of loss / other's loss - 1
+    error: float  # standard error of that mean; nan for one seed
+    wins: int  # seeds on which the loss is lower
 
 
 class Summary(NamedTuple):
@@ -41,11 +57,14 @@ class Summary(NamedTuple):
 
 def score(rows: Iterable[Row]) -> list[Score]:
     """Scores of all (task, method) pairs that have reported rows, in the rows' order of tasks and methods."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row["phase"] == "report":
-            groups.setdefault((row["task"], row["method"]), []).append(row)
+    rows = list(rows)
+    groups = by_task_and_method(rows)
     _check(groups)
+    tuning: dict[tuple[str, str], float] = {}
+    for row in rows:
+        if row["phase"] == "tune":
+            key, steps = (label(row), row["method"]), row["raw_steps"] + row["evaluations"] * EVALUATION_STEPS
+            tuning[key] = tuning.get(key, 0.0) + steps / row["total_steps"]
     finals = {key: mean(map(_test, group)) for key, group in groups.items()}
     result = []
     for (task, method), group in groups.items():
@@ -56,6 +75,8 @@ def score(rows: Iterable[Row]) -> list[Score]:
         reach = median(steps_to([(s, math.inf if v is None else v) for s, v in row["curve"]], target) for row in group)
         comparable = math.isfinite(target)  # a cosine that diverged is no mark: everything would reach it
         tests = [_test(row) for row in group]
+        accuracies = [row["accuracy"] for row in group if row.get("accuracy") is not None]
+        known = len(accuracies) == len(group)
         result.append(
             Score(
                 task,
@@ -67,6 +88,9 @@ def score(rows: Iterable[Row]) -> list[Score]:
                 1 + extra / total,
                 total / reach if comparable else math.nan,
                 total / (reach + extra) if comparable else math.nan,
+                mean(accuracies) if known else math.nan,
+                stdev(accuracies) if known and len(accuracies) > 1 else math.nan,
+                tuning.get((task, method), 0.0),
             )
         )
     return result
@@ -78,6 +102,65 @@ def summary(scores: Iterable[Score]) -> dict[str, Summary]:
     for one in scores:
         by_method.setdefault(one.method, []).append(one)
     return {method: _summary(group) for method, group in by_method.items()}
+
+
+def label(row: Row) -> str:
+    """The task's name, with its profile where that is not the usual one."""
+    profile = row.get("profile", "cpu")
+    return row["task"] if profile == "cpu" else f"{row['task']} ({profile})"
+
+
+def by_task_and_method(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
+    """Reported rows by (task, method), in the order of their first."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row["phase"] == "report":
+            groups.setdefault((label(row), row["method"]), []).append(row)
+    return groups
+
+
+def paired(rows: Iterable[Row], against: str = "cosine") -> list[Paired]:
+    """Every method against one other, seed by seed; a pair of which one diverged is won or lost, not in the mean."""
+    groups = by_task_and_method(rows)
+    result = []
+    for (task, method), group in groups.items():
+        other = {row["seed"]: _test(row) for row in groups.get((task, against), ())}
+        pairs = [(_test(row), other[row["seed"]]) for row in group if row["seed"] in other]
+        if method == against or not pairs:
+            continue
+        ratios = [a / b - 1 for a, b in pairs if math.isfinite(a) and math.isfinite(b) and b > 0]
+        result.append(
+            Paired(
+                task,
+                method,
+                len(pairs),
+                mean(ratios) if ratios else math.nan,
+                stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan,
+                sum(a < b for a, b in pairs),
+            )
+        )
+    return result
+
+
+def performance_profile(scores: Iterable[Score], factors: Iterable[float]) -> dict[str, list[float]]:
+    """Method -> share of the tasks on which its loss is within each factor of the lowest of all methods (Dolan, More).
+
+    Tasks on which a method was not run count as not reached, so only methods run everywhere are treated alike.
+    """
+    scores, factors = list(scores), list(factors)
+    tasks = list(dict.fromkeys(one.task for one in scores))
+    lowest = {task: min(one.loss for one in scores if one.task == task) for task in tasks}
+    result = {}
+    for method in dict.fromkeys(one.method for one in scores):
+        ratios = [_ratio(one.loss, lowest[one.task]) for one in scores if one.method == method]
+        result[method] = [sum(ratio <= factor for ratio in ratios) / len(tasks) for factor in factors]
+    return result
+
+
+def steps_to_accuracy(row: Row, target: float) -> float:
+    """First measured step at which the accuracy is at least `target`; infinite if it never is."""
+    points = row.get("accuracy_curve", [])
+    return next((float(step) for step, value in points if value is not None and value >= target), math.inf)
 
 
 def _summary(group: list[Score]) -> Summary:

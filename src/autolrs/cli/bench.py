@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from autolrs.cli.bench_data import data
+from autolrs.cli.bench_smoke import forecasters, series, smoke
 from autolrs.cli.common import console, fail, need, number, plain_errors, table
 
 bench = typer.Typer(
@@ -21,8 +23,13 @@ bench = typer.Typer(
       autolrs bench list
       autolrs bench run --task digits-mlp --method horizon,cosine --out rows.jsonl
       autolrs bench table rows.jsonl
+      autolrs bench data
+      autolrs bench smoke
     """,
 )
+bench.command()(data)
+bench.command()(series)
+bench.command()(smoke)
 
 
 @bench.command()
@@ -72,26 +79,31 @@ def list_() -> None:
     need("torch", "'autolrs[torch]'", "bench list")
     from importlib.util import find_spec
 
+    from autolrs.bench import tuning
     from autolrs.bench.methods import METHODS
     from autolrs.bench.tasks import TASKS
 
-    tasks = table("task", ">steps", "LRs", "held out", "data", title="Tasks")
+    tasks = table("task", "profile", ">steps", "LRs", "held out", "data", title="Tasks")
     missing = []
-    for task in TASKS.values():
+    for task in (one.at(profile) for one in TASKS.values() for profile in one.profiles):
         try:
             task.find_data()
-            data = "here"
+            here = "here"
         except FileNotFoundError as error:
-            data = "missing"
+            here = "missing"
             if str(error) not in missing:
                 missing.append(str(error))
         held_out = "held out" if task.held_out else "-"
-        tasks.add_row(task.name, f"{task.total_steps:,}", f"{task.lr[0]:g} to {task.lr[1]:g}", held_out, data)
-    methods = table("method", "peak LR", "whose", "installed", title="\nMethods")
+        lrs = f"{task.lr[0]:g} to {task.lr[1]:g}"
+        tasks.add_row(task.name, task.profile, f"{task.total_steps:,}", lrs, held_out, here)
+    methods = table("method", "peak LR", ">tuning runs", "whose", "installed", title="\nMethods")
+    some = TASKS["digits-mlp"]
     for method in METHODS.values():
-        here = method.needs is None or find_spec(method.needs) is not None
+        installed = method.needs is None or find_spec(method.needs) is not None
         peak, whose = "tuned" if method.tuned else "-", "ours" if method.ours else "rival"
-        methods.add_row(method.name, peak, whose, "yes" if here else r"no: pip install 'autolrs\[bench]'")
+        runs = str(len(tuning.grid(some, method)) * len(tuning.TUNE_SEEDS) or "-")
+        how = "yes" if installed else rf"no: pip install 'autolrs\[{method.extra}]'"
+        methods.add_row(method.name, peak, runs, whose, how)
     out = console()
     out.print(tasks)
     for help_text in missing:
@@ -105,6 +117,7 @@ def run(
     method: Annotated[str, typer.Option("--method", metavar="NAME[,NAME]", help="Methods; see the same list.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Rows are added here; those there are not rerun.")],
     seeds: Annotated[str, typer.Option(metavar="N[,N]", help="Seeds to report; tuning has its own.")] = "0,1,2,3,4",
+    profile: Annotated[str, typer.Option(help="smoke (seconds), cpu (minutes) or paper (the real thing).")] = "cpu",
 ) -> None:
     """Train tasks by methods and keep a row of JSON per run.
 
@@ -115,6 +128,7 @@ def run(
     Examples:
       autolrs bench run --task digits-mlp --method horizon,cosine --out rows.jsonl
       autolrs bench run --task digits-mlp,digits-cnn --method wsd --seeds 0,1 --out rows.jsonl
+      autolrs bench run --task vgg16-cifar10 --method paper,hand-tuned --profile paper --out rows.jsonl
     """
     need("torch", "'autolrs[torch]'", "bench run")
     import torch
@@ -123,12 +137,13 @@ def run(
     from autolrs.bench.methods import METHODS
     from autolrs.bench.tasks import TASKS
 
-    tasks, methods, numbers = _names(task, "task", TASKS), _names(method, "method", METHODS), _seeds(seeds)
+    tasks, methods, numbers = names_of(task, "task", TASKS), names_of(method, "method", METHODS), seeds_of(seeds)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # networks this small run faster on one thread, and rows are reproducible
+    if profile != "paper":
+        torch.set_num_threads(1)  # networks this small run faster on one thread, and rows are reproducible
     try:
         with plain_errors():
-            runner.complete(out, tasks, methods, numbers, say=typer.echo)
+            runner.complete(out, tasks, methods, numbers, typer.echo, profile)
     except runner.BusyError as error:
         fail(str(error))
     except KeyboardInterrupt:
@@ -142,38 +157,62 @@ def run(
 @bench.command("table")
 def table_(
     rows: Annotated[list[Path], typer.Argument(metavar="ROWS...", help="Files of `bench run`.", show_default=False)],
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Which table; `all` prints every one.")
+    ] = "headline",
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="markdown, text or csv.")] = "markdown",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the tables here instead.")
     ] = None,
+    plots: Annotated[
+        Path | None, typer.Option("--plots", metavar="FOLDER", help="Also draw LR and loss curves, a file a task.")
+    ] = None,
 ) -> None:
-    """Score rows: a table in Markdown per task, and one over all tasks.
+    """Score rows: `headline` is a table per task and one over all tasks; the others are named after the paper's.
+
+    profiles, paired, methods, tau-max, random-search, grid-search, ablation, hypergradient, variability, fine-tuning;
+    forecasters takes files of `autolrs bench series`.
 
     \b
     Examples:
       autolrs bench table rows.jsonl
-      autolrs bench table rivals.jsonl ours.jsonl -o results.md
+      autolrs bench table rivals.jsonl ours.jsonl -o results.md --plots pictures
+      autolrs bench table rows.jsonl --name tau-max --format csv
     """
     need("torch", "'autolrs[torch]'", "bench table")
+    from autolrs.bench import plots as pictures
     from autolrs.bench import runner
-    from autolrs.bench.score import score
-    from autolrs.bench.tables import headline
+    from autolrs.bench.tables import FORMATS, TABLES
 
+    (name,) = names_of(name, "table", [*TABLES, "forecasters", "all"])[:1]
+    if form not in FORMATS:
+        fail(f"unknown format {form!r}; one of {', '.join(FORMATS)}")
     with plain_errors():
         for path in rows:
             if not path.exists():
                 fail(f"{path} does not exist")
-        scores = score(row for path in rows for row in runner.read_rows(path))
-        if not scores:
-            fail(f"no reported run in {', '.join(map(str, rows))}: nothing to score")
-        text = headline(scores)
+        if name == "forecasters":
+            tables, found = forecasters(rows), []
+        else:
+            found = [row for path in rows for row in runner.read_rows(path)]
+            if not any(row["phase"] == "report" for row in found) and name != "hypergradient":
+                fail(f"no reported run in {', '.join(map(str, rows))}: nothing to score")
+            chosen = TABLES if name == "all" else {name: TABLES[name]}
+            tables = [table for make in chosen.values() for table in make(found)]
+            if not tables:
+                fail(f"no run in {', '.join(map(str, rows))} that table {name} is made of")
+        text = FORMATS[form](tables)
         if output is None:
             typer.echo(text, nl=False)
         else:
             output.write_text(text, encoding="utf-8")
             typer.echo(f"tables: {output}")
+        if plots is not None:
+            need("matplotlib", "'autolrs[report]'", "bench table --plots")
+            typer.echo(f"pictures: {', '.join(map(str, pictures.draw(found, plots)))}")
 
 
-def _names(text: str, kind: str, known: Collection[str]) -> list[str]:
+def names_of(text: str, kind: str, known: Collection[str]) -> list[str]:
     """The names in a comma-separated list, each once; an unknown one is a failure that offers the nearest."""
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
@@ -181,11 +220,12 @@ def _names(text: str, kind: str, known: Collection[str]) -> list[str]:
     for name in names:
         if name not in known:
             near = get_close_matches(name, known, n=1, cutoff=0.0)
-            fail(f"unknown {kind} {name!r}; did you mean {near[0]!r}? All: autolrs bench list")
+            where = "autolrs bench table --help" if kind == "table" else "autolrs bench list"
+            fail(f"unknown {kind} {name!r}; did you mean {near[0]!r}? All: {where}")
     return names
 
 
-def _seeds(text: str) -> list[int]:
+def seeds_of(text: str) -> list[int]:
     """Whole numbers, not negative, in a comma-separated list, each once."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts or not all(part.isdecimal() for part in parts):

@@ -1,6 +1,6 @@
-"""Optimizers that promise to need no schedule, used in place of a task's own: Schedule-Free and Prodigy.
+"""Optimizers that promise to need no schedule or no LR, used in place of a task's own.
 
-Both come from their authors' packages (extra `bench`), imported only when asked for.
+Schedule-Free, Prodigy and D-Adaptation come from their authors' packages (extra `bench`), imported when asked for.
 """
 
 from __future__ import annotations
@@ -29,3 +29,20 @@ def prodigy(model: nn.Module, like: Optimizer) -> Any:
     import prodigyopt
 
     return prodigyopt.Prodigy(model.parameters(), weight_decay=like.param_groups[0]["weight_decay"])
+
+
+def d_adaptation(model: nn.Module, like: Optimizer) -> Any:
+    """D-Adaptation at its default LR of 1: DAdaptSGD with the momentum of `like`, or DAdaptAdam."""
+    import dadaptation  # type: ignore[import-untyped]
+
+    group = like.param_groups[0]
+    if isinstance(like, torch.optim.SGD):
+        return dadaptation.DAdaptSGD(model.parameters(), momentum=group["momentum"], weight_decay=group["weight_decay"])
+    decoupled = isinstance(like, torch.optim.AdamW)  # prints a line if so, even where there is no decay
+    return dadaptation.DAdaptAdam(
+        model.parameters(),
+        betas=group["betas"],
+        eps=group["eps"],
+        weight_decay=group["weight_decay"],
+        decouple=decoupled and group["weight_decay"] > 0,
+    )

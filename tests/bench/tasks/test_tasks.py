@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
-from autolrs.bench.tasks import TASKS, _task, data, images, language  # noqa: E402 - torch and sklearn may be missing
+from autolrs.bench.tasks import PAPER_TASKS, TASKS, _task, data, images, language  # noqa: E402 - torch and sklearn may be missing
 
 DIGITS = ["digits-mlp", "digits-cnn"]
 ELSEWHERE = {
@@ -48,11 +48,19 @@ def weights(bundle):
 
 
 def test_every_task_is_known_by_its_name_and_has_a_sane_budget():
-    assert set(TASKS) == {*DIGITS, *ELSEWHERE}
+    assert set(TASKS) == {*DIGITS, *ELSEWHERE, *PAPER_TASKS}
     for name, task in TASKS.items():
         assert task.name == name
         assert 0 < task.lr[0] < task.lr[1] and task.total_steps >= 100
     assert {name for name, task in TASKS.items() if task.held_out} == {"digits-cnn", "fashion-vit", "shakespeare-gru"}
+
+
+def test_a_small_task_has_a_smoke_test_and_no_paper_profile():
+    smoke = TASKS["digits-mlp"].at("smoke")
+    assert (smoke.profile, smoke.total_steps) == ("smoke", _task.SMOKE_STEPS)
+    assert TASKS["digits-mlp"].at("cpu") is TASKS["digits-mlp"] and TASKS["digits-mlp"].profiles == ("smoke", "cpu")
+    with pytest.raises(ValueError, match="`profile` of digits-mlp must be one of smoke, cpu; got 'paper'"):
+        TASKS["digits-mlp"].at("paper")
 
 
 # Digits, which ship with scikit-learn

@@ -1,12 +1,13 @@
-"""Development tasks: small real workloads of different kinds, a full run of each in seconds on one core.
+"""Tasks: nine small real workloads of different kinds, then the paper's experiments.
 
-Defaults may be chosen on those with `held_out=False` only; the others check what was chosen.
+Defaults may be chosen on the small ones with `held_out=False` only; the others check what was chosen. The paper's have
+profiles: `paper` is the real thing, `cpu` and `smoke` are narrow members of the same code on data that packages bring.
 """
 
 from __future__ import annotations
 
-from autolrs.bench.tasks import autoencoder, digits, images, language
-from autolrs.bench.tasks._task import Bundle, Task
+from autolrs.bench.tasks import autoencoder, bert, cifar, digits, images, language, translation
+from autolrs.bench.tasks._task import PROFILES, Bundle, Task
 
 TASKS: dict[str, Task] = {
     task.name: task
@@ -20,7 +21,14 @@ TASKS: dict[str, Task] = {
         digits.CNN,
         images.VIT,
         language.GRU,
+        cifar.VGG_CIFAR10,
+        cifar.VGG_CIFAR100,
+        cifar.RESNET_CIFAR10,
+        cifar.RESNET_IMAGENET,
+        translation.TRANSFORMER_WMT14,
+        bert.BERT,
     )
 }
+PAPER_TASKS = tuple(name for name, task in TASKS.items() if "paper" in task.profiles)
 
-__all__ = ["TASKS", "Bundle", "Task"]
+__all__ = ["PAPER_TASKS", "PROFILES", "TASKS", "Bundle", "Task"]

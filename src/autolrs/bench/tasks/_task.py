@@ -5,13 +5,18 @@ Running and scoring live elsewhere; a task knows nothing about learning-rate sch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+PROFILES = ("smoke", "cpu", "paper")  # seconds; seconds to minutes on one core; the real thing
+SMOKE_STEPS = 60
 
 
 @dataclass
@@ -25,6 +30,10 @@ class Bundle:
     evaluate: Callable[[], float]
     test: Callable[[], float]
     clip: float | None = None
+    validation: tuple[Tensor, ...] | None = None  # what `evaluate` measures, for methods that differentiate it
+    accuracy: Callable[[], float] | None = None  # higher is better: top-1 accuracy, BLEU
+    advance: Callable[[int], None] = lambda committed: None  # told the committed steps before each: BERT's two phases
+    finish: Callable[[], dict[str, float]] = dict  # further figures of the trained model: BERT's fine-tuning
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,10 @@ class Task:
     """A workload: `total_steps` is its budget; rivals are tuned from the middle of the interval `lr` outward.
 
     `held_out` tasks only check a claim: no default may be chosen on them. `find_data` raises FileNotFoundError, saying
-    how to get it, where the data that `build` needs is missing.
+    how to get it, where the data that `build` needs is missing. `others` are the same task in other profiles.
+    `target` is the accuracy that counts as done, where the paper names one; else it is the tuned cosine's loss.
+    `hand_tuned` is the schedule of the model's own paper, (optimizer, total_steps) -> scheduler; `recipe` are the
+    AutoLRS paper's settings for this experiment.
     """
 
     name: str
@@ -41,6 +53,26 @@ class Task:
     build: Callable[[int], Bundle]
     held_out: bool = False
     find_data: Callable[[], object] = lambda: None
+    profile: str = "cpu"
+    others: tuple[Task, ...] = ()
+    target: float | None = None
+    hand_tuned: Callable[[Optimizer, int], LRScheduler] | None = None
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """What `at` takes."""
+        own = {self.profile, "smoke", *(other.profile for other in self.others)}
+        return tuple(name for name in PROFILES if name in own)
+
+    def at(self, profile: str) -> Task:
+        """This task in another profile; where it has no smoke test of its own, a run of a few dozen steps is one."""
+        for task in (self, *self.others):
+            if task.profile == profile:
+                return task
+        if profile == "smoke":
+            return replace(self, total_steps=min(self.total_steps, SMOKE_STEPS), profile="smoke", others=())
+        raise ValueError(f"`profile` of {self.name} must be one of {', '.join(self.profiles)}; got {profile!r}")
 
 
 class Batches:
@@ -81,6 +113,11 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
+
+
+def top1(model: nn.Module, tensors: Sequence[Tensor], batch_size: int = 512) -> Callable[[], float]:
+    """A function () -> share of `tensors` (inputs, labels) whose highest logit is right, in eval mode."""
+    return mean_loss(model, lambda batch: (model(batch[0]).argmax(1) == batch[1]).float().mean(), tensors, batch_size)
 
 
 def mean_loss(

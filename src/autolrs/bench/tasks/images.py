@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from autolrs.bench.tasks import data
 from autolrs.bench.tasks._attention import Block
-from autolrs.bench.tasks._task import Batches, Bundle, Task, mean_loss, seeded
+from autolrs.bench.tasks._task import Batches, Bundle, Task, mean_loss, seeded, top1
 
 
 def classifier(
@@ -37,6 +37,8 @@ def classifier(
         loss=loss,
         evaluate=mean_loss(net, loss, split.validation),
         test=mean_loss(net, loss, split.test),
+        validation=split.validation,
+        accuracy=top1(net, split.test),
     )
 
 

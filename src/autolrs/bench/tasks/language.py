@@ -94,14 +94,16 @@ def language_model(
     def loss(batch: tuple[Tensor, Tensor]) -> Tensor:
         return functional.cross_entropy(net(batch[0]).flatten(0, 1), batch[1].flatten())
 
+    validation = spread(text.validation, 64, length)
     return Bundle(
         model=net,
         optimizer=optimizer(net),
         loader=Windows(text.train, batch_size, length, seed),
         loss=loss,
-        evaluate=mean_loss(net, loss, spread(text.validation, 64, length), batch_size=64),
+        evaluate=mean_loss(net, loss, validation, batch_size=64),
         test=mean_loss(net, loss, spread(text.test, 1024, length), batch_size=128),
         clip=clip,
+        validation=validation,
     )
 
 
