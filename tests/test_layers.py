@@ -11,7 +11,17 @@ import autolrs
 
 SOURCE = Path(autolrs.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
-LAYERS = {"core": 0, "run": 1, "testing": 2, "pytorch": 2, "rivals": 2, "bench": 3, "report": 3, "cli": 4}
+LAYERS = {
+    "core": 0,
+    "run": 1,
+    "testing": 2,
+    "pytorch": 2,
+    "progress": 2,
+    "rivals": 2,
+    "bench": 3,
+    "report": 3,
+    "cli": 4,
+}
 NEEDS = {"numpy", "scipy"}  # all that core and run may import from outside
 
 # The one exception: a schedule can be exported to a framework, which is imported only when that is asked for.

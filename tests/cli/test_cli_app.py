@@ -13,7 +13,7 @@ import autolrs
 
 SOURCE = Path(autolrs.__file__).parents[1]
 BENCH = [["bench", command] for command in ("overhead", "list", "run", "table")]
-COMMANDS = [["demo"], ["show"], ["export"], ["range-test"], ["doctor"], ["bench"], *BENCH]
+COMMANDS = [["demo"], ["show"], ["report"], ["serve"], ["export"], ["range-test"], ["doctor"], ["bench"], *BENCH]
 
 
 def run(*arguments: str, code: str = "from autolrs.cli import main; main()") -> subprocess.CompletedProcess[str]:

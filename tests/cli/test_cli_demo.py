@@ -5,17 +5,18 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytest.importorskip("matplotlib")
+pytest.importorskip("plotly")
 
 from autolrs.cli.demo import Outcome, free_folder, verdict
 from autolrs.core.strategies import STRATEGIES
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_demo_writes_a_run_folder_and_a_picture(cli, tmp_path, strategy):
+def test_demo_writes_a_run_folder_a_picture_and_a_report(cli, tmp_path, strategy):
     folder = tmp_path / "runs" / "demo"
     result = cli("demo", "--strategy", strategy, "--steps", 800, "--run-dir", folder, "--no-compare")
     assert result.exit_code == 0, result.output
-    assert {"journal.jsonl", "schedule.json", "run.png"} <= {path.name for path in folder.iterdir()}
+    assert {"journal.jsonl", "schedule.json", "run.png", "report.html"} <= {path.name for path in folder.iterdir()}
     assert "the cost of one training" in result.stdout
     assert "probe 2" in result.stdout
     assert cli("doctor", folder).exit_code == 0

@@ -40,3 +40,18 @@ def test_value_that_is_not_finite_stays_visible(bad):
 
 def test_values_keep_nine_digits():
     assert thin([1.23456789012345]) == (1.23456789,)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@given(
+    series=st.lists(st.floats(-1e6, 1e6).map(lambda v: float(f"{v:.9g}")), min_size=200, max_size=600), data=st.data()
+)
+def test_extremes_stay_beside_values_that_are_not_finite(bad, series, data):
+    low, high = min(series), max(series)
+    for place in data.draw(st.lists(st.integers(0, len(series) - 1), max_size=20)):
+        series[place] = bad if series[place] not in (low, high) else series[place]
+    thinned = thin(series)
+    finite = [value for value in thinned if math.isfinite(value)]
+    assert len(thinned) <= LIMIT
+    assert (min(finite), max(finite)) == (low, high)
+    assert len(finite) < len(thinned) or all(map(math.isfinite, series))

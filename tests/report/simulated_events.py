@@ -11,10 +11,13 @@ from autolrs.testing.simulated import SimulatedHost
 SMALL = {"total_steps": 700, "lr": (1e-3, 1.0), "stage_steps": 100, "max_stage_steps": 400, "n_probes": 5}
 
 
-def events_of(preset: str = "strict", steps: int | None = None, **settings) -> list[Event]:
+def events_of(
+    preset: str = "strict", steps: int | None = None, *, validation: bool = False, seed: int = 2, **settings
+) -> list[Event]:
     """All events of a run; with `steps`, killed after so many raw steps."""
-    host, config = SimulatedHost(seed=2), Settings.make(preset, **{**SMALL, **settings})
-    session = Session(host, config, strategies.get(config.strategy), stream=host.stream if config.replay else None)
+    host, config = SimulatedHost(seed=seed), Settings.make(preset, **{**SMALL, **settings})
+    stream = host.stream if config.replay else None
+    session = Session(host, config, strategies.get(config.strategy), stream=stream, validation=validation)
     events: list[Event] = []
     session.listeners.append(events.append)
     drive(session, host, steps)

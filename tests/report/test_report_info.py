@@ -1,15 +1,14 @@
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import pytest
-from simulated_events import events_of
+from simulated_events import SMALL, events_of
 
-from autolrs import Schedule, Segment
-from autolrs.core import engine, search
-from autolrs.core.types import Resumed, peak_lr
+from autolrs.core import engine, strategies
+from autolrs.core.settings import Settings
+from autolrs.core.types import Asked, Commit, Continued, Failed, Probed, Resumed, peak_lr
 from autolrs.report import info
+from autolrs.run.session import Session
+from autolrs.testing.simulated import SimulatedHost
 
 
 @pytest.mark.parametrize(
@@ -66,46 +65,38 @@ def test_no_events_are_refused():
         info.gather([])
 
 
-def test_schedule_series_has_both_ends_of_every_segment():
-    series = info.schedule_series(Schedule((Segment(10, 0.1, 0.1), Segment(5, 0.1, 0.0))))
-    assert series.steps.tolist() == [0, 10, 10, 15]
-    assert series.lrs.tolist() == [0.1, 0.1, 0.1, 0.0]
+def test_steps_of_a_stretch_that_was_undone_are_counted_as_the_engine_does():
+    events = events_of(strategy="horizon")
+    at = next(i for i, e in enumerate(events) if isinstance(e, Asked) and isinstance(e.command, Commit))
+    failed = [*events[: at + 1], Failed(0, 0.1, 17), events[at], *events[at + 1 :]]
+    run, state = info.gather(failed), engine.fold(failed)
+    assert run.cost.failed == 17
+    assert run.cost.raw == state.raw_steps
 
 
-@pytest.mark.parametrize("preset", ["strict", "practical"])
-def test_loss_series_lies_on_the_committed_steps_in_order(preset):
-    run = info.gather(events_of(preset))
-    series = info.loss_series(run)
-    assert (np.diff(series.steps) > 0).all()
-    assert series.steps[0] >= 0 and series.steps[-1] <= 700
-    assert series.losses.min() - 1e-12 <= series.smooth.min() <= series.smooth.max() <= series.losses.max() + 1e-12
+def test_a_run_that_went_on_from_a_checkpoint_of_another_journal():
+    events = events_of()
+    at = next(i for i, e in enumerate(events) if isinstance(e, Probed) and (e.stage, e.index) == (1, 2))
+    state = engine.fold(events[:at])
+    continued = [events[0], Continued(state.to_json()), *events[at:]]
+    run, whole = info.gather(continued), info.gather(events)
+    assert run.schedule == whole.schedule
+    assert run.cost.raw == whole.cost.raw and run.cost.committed == whole.cost.committed
+    assert [p.index for p in run.stages[0].probes] == [0, 1, 2, 3, 4]
+    assert run.stages[0].winner == whole.stages[1].winner
 
 
-def test_posterior_passes_near_the_explored_points_and_its_winner_is_the_searchs_pick():
-    run = info.gather(events_of())
-    data = info.posterior_info(run, stage=1)
-    assert data is not None and data.mean is not None and data.std is not None
-    assert data.lrs[0] == pytest.approx(1e-3) and data.lrs[-1] == pytest.approx(1.0)
-    for lr, value in data.explored:
-        assert float(np.interp(math.log(lr), np.log(data.lrs), data.mean)) == pytest.approx(value, abs=0.05)
-    picked = data.explored[search.pick(run.settings, data.explored)]
-    assert data.winner == picked and data.chosen == picked[0]
-
-
-def test_posterior_of_horizon_has_points_without_the_ramp_and_the_chosen_peak():
-    run = info.gather(events_of(strategy="horizon", total_steps=2000))
-    data = info.posterior_info(run)
-    assert data is not None and data.mean is None and data.winner is None
-    assert len(data.explored) + len(data.diverged) == len(run.stages[0].probes) - 1
-    assert data.chosen == peak_lr(run.schedule.segments)
-
-
-def test_no_posterior_before_two_forecasts():
-    assert info.posterior_info(info.gather(events_of(steps=15))) is None
-
-
-def test_steps_by_purpose_adds_up():
-    run = info.gather(events_of("practical"))
-    parts = dict(info.steps_by_purpose(run))
-    assert sum(parts.values()) == run.cost.raw
-    assert parts["committed"] == 700
+def test_a_run_extended_in_the_middle_of_a_stretch_has_the_profile_it_trained():
+    host, settings = SimulatedHost(seed=2), Settings.make(**{**SMALL, "strategy": "horizon"})
+    session = Session(host, settings, strategies.get("horizon"), stream=host.stream)
+    events = []
+    session.listeners.append(events.append)
+    session.begin()
+    while session.committed_steps < 100:
+        session.step(host.step())
+    session.extend(1200)
+    while not session.done:
+        session.step(host.step())
+    run = info.gather(events)
+    assert sum((stage.profile for stage in run.stages), ()) == run.schedule.segments
+    assert run.schedule.total_steps == 1200 == sum(stage.steps for stage in run.stages)

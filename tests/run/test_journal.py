@@ -279,3 +279,15 @@ def test_what_ends_a_stretch_is_on_the_disk_and_decisions_cost_no_sync(tmp_path,
     ends = [event for event in events if type(event).__name__ in ("Started", "Probed", "Committed", "Finished")]
     assert len(synced) == len(ends)
     assert len(of_kind(events, Probed)) == 12
+
+
+def test_times_are_those_of_the_header_and_of_every_whole_line(tmp_path):
+    made = Journal.create(tmp_path)
+    made.append(Noted('a remark with "time":1.5 in it'))
+    made.append(Noted("another"))
+    with open(tmp_path / "journal.jsonl", "ab") as file:
+        file.write(b'{"time":3')
+    found = journal.times(tmp_path)
+    lines = (tmp_path / "journal.jsonl").read_text().splitlines()[:3]
+    assert found == [json.loads(line)["time"] for line in lines]
+    assert found == sorted(found)

@@ -12,6 +12,8 @@ from autolrs.cli.demo import demo
 from autolrs.cli.doctor import doctor
 from autolrs.cli.export import export
 from autolrs.cli.range_test import range_test
+from autolrs.cli.report import report
+from autolrs.cli.serve import serve
 from autolrs.cli.show import show
 
 app = typer.Typer(
@@ -24,6 +26,8 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(show)
+app.command()(report)
+app.command()(serve)
 app.command()(export)
 app.command("range-test")(range_test)
 app.command()(doctor)
@@ -48,6 +52,7 @@ def autolrs(
     Examples:
       autolrs demo                               watch it work, in under a minute
       autolrs show runs/demo                     what a run did, in words
+      autolrs report runs/demo                   the same as a page to look at
       autolrs export runs/demo --to torch        its schedule as a few lines of Python
       autolrs range-test train.py:make           which LRs are worth searching
     """

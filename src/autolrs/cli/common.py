@@ -1,22 +1,23 @@
-"""What the commands share: consoles, failing with one line, finding a run, and numbers as people read them."""
+"""What the commands share: consoles, failing with one line, finding a run; numbers and tables as people read them."""
 
 from __future__ import annotations
 
-import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from autolrs.core.types import Event
+from autolrs.progress.panel import table
+from autolrs.progress.words import clock, number
 from autolrs.run import journal
+
+__all__ = ["Run", "clock", "console", "fail", "need", "number", "plain_errors", "read_run", "table"]
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or its journal.jsonl.", show_default=False)]
 
@@ -65,49 +66,3 @@ def need(module: str, extra: str, purpose: str) -> None:
 
     if find_spec(module) is None:
         fail(f"{purpose} needs {module}: pip install {extra}")
-
-
-def table(*columns: str, title: str | None = None) -> Table:
-    """A table in the house style; a column name that begins with '>' is set to the right."""
-    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
-    made.padding = (0, 2, 0, 0)
-    for column in columns:
-        made.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
-    return made
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """Few significant digits; a dash where there is nothing.
-
-    >>> number(0.0012345), number(None), number(float("inf"))
-    ('0.00123', '-', 'inf')
-    """
-    if value is None or math.isnan(value):
-        return "-"
-    return f"{value:.{digits}g}"
-
-
-def sparkline(values: Sequence[float], width: int = 32) -> str:
-    """Values as one line of block characters, averaged down to `width`; '!' where one is not finite.
-
-    >>> sparkline([3, 2, 1, 0])
-    '█▆▃▁'
-    """
-    if not values:
-        return ""
-    count = min(width, len(values))
-    cuts = [round(i * len(values) / count) for i in range(count + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(cuts)]
-    finite = [mean for mean in means if math.isfinite(mean)]
-    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
-    scale = 7 / (high - low) if high > low else 0.0
-    return "".join("▁▂▃▄▅▆▇█"[round((mean - low) * scale)] if math.isfinite(mean) else "!" for mean in means)
-
-
-def clock(seconds: float) -> str:
-    """Minutes and seconds.
-
-    >>> clock(75.2)
-    '1:15'
-    """
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

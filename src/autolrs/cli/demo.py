@@ -73,7 +73,7 @@ def demo(
         if compare:
             rows.append(_run_cosine(out, steps, seed))
     _closing(out, rows, steps)
-    _leave_picture(out, folder)
+    _leave_report(out, folder)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,6 @@ class Outcome:
 def _run_autolrs(out: Console, strategy: str, preset: str, steps: int, folder: Path, seed: int) -> Outcome:
     from autolrs import AutoLRS
     from autolrs.bench import digits
-    from autolrs.cli.live import view_of
 
     task = digits.build(seed)
     paper = strategy == "paper"
@@ -108,14 +107,11 @@ def _run_autolrs(out: Console, strategy: str, preset: str, steps: int, folder: P
             evaluate=task.validate,
             run_dir=folder,
             seed=seed,
+            progress=True,
             **(_paper_settings(preset, steps) if paper else {}),
         )
-        with view_of(auto.session, out, title) as view:
-            auto.on_event(view.on_event)
-            for batch in auto.batches(task.loader):
-                loss = task.train_step(batch)
-                auto.step(loss)
-                view.on_step(float(loss))
+        for batch in auto.batches(task.loader):
+            auto.step(task.train_step(batch))
     how = f"1 run, search included; {auto.session.state.evaluations} validation passes"
     return Outcome("AutoLRS", *task.score(task.test), auto.raw_steps, how, time.perf_counter() - begun)
 
@@ -200,19 +196,22 @@ def verdict(rows: list[Outcome], steps: int, images: int) -> list[str]:
     return [f"{who} ({noise}).", cost + f" Tuning the cosine cost {rival.raw_steps / steps:.0f} x."]
 
 
-def _leave_picture(out: Console, folder: Path) -> None:
-    """The picture is the last thing the demo says; without matplotlib it says what to install."""
-    from autolrs.report.info import gather
+def _leave_report(out: Console, folder: Path) -> None:
+    """The report and the picture are the last thing the demo says; without their packages it says what to install."""
+    from autolrs.report import page
+    from autolrs.report.load import load
     from autolrs.report.plots import run_picture
-    from autolrs.run.journal import read
 
-    path = folder / "run.png"
+    run = load(folder)
+    report, picture = folder / "report.html", folder / "run.png"
     try:
-        run_picture(gather(read(folder)), path, title="autolrs demo: digits")
-        out.print(escape(f"Picture: {path}"), soft_wrap=True)
+        run_picture(run.info, picture, title="autolrs demo: digits")
+        out.print(escape(f"Picture: {picture}"), soft_wrap=True)
+        page.write([run], report, paths=[str(folder)])
+        out.print(escape(f"Report:  {report} (open it in a browser)"), soft_wrap=True)
     except ImportError as error:
-        out.print(escape(f"No picture: {error}"), soft_wrap=True)
-    out.print(escape(f"More: autolrs show {folder}"), soft_wrap=True)
+        out.print(escape(f"Not all was drawn: {error}"), soft_wrap=True)
+    out.print(escape(f"More:    autolrs show {folder}"), soft_wrap=True)
 
 
 def free_folder(wanted: Path) -> Path:

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 
 from autolrs.cli.common import Run, console, number, plain_errors, read_run, table
-from autolrs.core.types import Profile
-from autolrs.report.info import RunInfo, StageInfo, gather
+from autolrs.cli.follow import follow
+from autolrs.report.figures import profile_words, stage_name
+from autolrs.report.info import RunInfo, gather
 
 
-def show(run: Run) -> None:
+def show(
+    run: Run,
+    follow_it: Annotated[
+        bool, typer.Option("--follow", "-f", help="Watch a run that is under way until it is finished.")
+    ] = False,
+) -> None:
     """What a run did: its settings, stages, notes and cost. Works for a run that is under way or was killed, too.
 
     \b
     Examples:
       autolrs show runs/demo
       autolrs show runs/demo/journal.jsonl
+      autolrs show runs/demo --follow
     """
+    if follow_it:
+        follow(run, console())
+        return
     events = read_run(run)
     with plain_errors():
         info = gather(events)
@@ -58,7 +70,7 @@ def _stages(out: Console, info: RunInfo) -> None:
     rows = table("stage", ">steps", "LR", ">probes", ">aborted", "judged by", ">forecast", ">then", title="\nStages")
     for stage in info.stages:
         rows.add_row(
-            _name(stage),
+            stage_name(stage),
             f"{stage.start:,}-{stage.start + stage.steps:,}" if stage.profile else f"{stage.start:,}-",
             profile_words(stage.profile) if stage.profile else "searching",
             str(len(stage.probes) or "-"),
@@ -72,24 +84,6 @@ def _stages(out: Console, info: RunInfo) -> None:
         "forecast: what the chosen LR's probe promised for the stage's end. then: the training loss there.",
         style="dim",
     )
-
-
-def _name(stage: StageInfo) -> str:
-    if stage.index < 0:
-        return "warm-up"
-    falling = bool(stage.profile) and stage.profile[-1].lr_end == 0.0 and not stage.probes
-    return "anneal" if falling else str(stage.index)
-
-
-def profile_words(profile: Profile) -> str:
-    """The LRs of a profile, corner by corner; many segments are cut short."""
-    corners: list[float] = []
-    for segment in profile:
-        for lr in (segment.lr_start, segment.lr_end):
-            if not corners or lr != corners[-1]:
-                corners.append(lr)
-    words = [number(lr) for lr in corners]
-    return " > ".join(words if len(words) <= 4 else [*words[:2], "...", words[-1]])
 
 
 def _notes(out: Console, info: RunInfo) -> None:
@@ -108,6 +102,8 @@ def _cost(out: Console, info: RunInfo) -> None:
     rows.add_row("aborted probes", f"{cost.aborted:,}", f"{cost.aborted_probes} probes")
     if cost.range_test:
         rows.add_row("range test", f"{cost.range_test:,}", "")
+    if cost.failed:
+        rows.add_row("undone", f"{cost.failed:,}", "after a loss that is not finite")
     if cost.reused:
         rows.add_row("reused", f"-{cost.reused:,}", "probe steps that became committed ones")
     ratio = "" if cost.ratio is None else f"{cost.ratio:.2f} x the committed steps"

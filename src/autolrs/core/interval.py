@@ -18,6 +18,11 @@ def ramp(steps: int, interval: tuple[float, float]) -> Profile:
     return tuple(Segment(1, float(lr), float(lr)) for lr in np.geomspace(*interval, steps))
 
 
+def is_sweep(profile: Profile) -> bool:
+    """Whether a probe's profile goes through the LRs as `ramp` does, one step each, instead of trying one."""
+    return len(profile) > 2 and all(segment.steps == 1 for segment in profile)
+
+
 def conclude(lrs: Sequence[float], losses: Sequence[float], base_lr: float | None) -> Ranged:
     """The range test's verdict; where the loss never fell, three decades around the optimizer's LR, and a note."""
     found = find_interval(lrs, losses)

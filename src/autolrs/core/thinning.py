@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 LIMIT = 128  # a journal of a million steps stays within a few megabytes
 
@@ -17,8 +18,21 @@ def thin(values: Sequence[float], limit: int = LIMIT) -> tuple[float, ...]:
     """
     if len(values) <= limit:
         return tuple(float(f"{value:.9g}") for value in values)
-    kept: list[float] = []
-    for part in np.array_split(np.asarray(values, float), limit // 2):
-        low, high = sorted((int(np.argmin(part)), int(np.argmax(part))))
-        kept += [float(f"{part[low]:.9g}"), float(f"{part[high]:.9g}")]
-    return tuple(kept)
+    array = np.asarray(values, float)
+    return tuple(float(f"{array[i]:.9g}") for i in kept(array, limit))
+
+
+def kept(values: NDArray[np.float64], limit: int) -> list[int]:
+    """Which of more than `limit` values stay: of each stretch the lowest, the highest and one that is not finite.
+
+    >>> kept(np.array([1.0, 5.0, 2.0, np.nan, 7.0, 3.0]), 3)
+    [0, 3, 4]
+    """
+    finite = np.isfinite(values)
+    each = 2 if finite.all() else 3  # a NaN must show, and must not push the extremes beside it out
+    chosen: list[int] = []
+    for part in np.array_split(np.arange(values.size), limit // each):
+        good, bad = part[finite[part]], part[~finite[part]]
+        extremes = [good[np.argmin(values[good])], good[np.argmax(values[good])]] if good.size else []
+        chosen += sorted(int(i) for i in (*extremes, *bad[:1]))
+    return chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +20,7 @@ from autolrs.core.engine import State, Strategy
 from autolrs.core.schedule import Schedule
 from autolrs.core.settings import Settings
 from autolrs.core.types import Averaged, Committed, Event, Extended, Finished
+from autolrs.progress.views import watched
 from autolrs.pytorch import checkpoint
 from autolrs.pytorch.amp import SkippedSteps
 from autolrs.pytorch.averaging import Averager
@@ -50,6 +52,7 @@ class AutoLRS:
         seed: of the search where it draws (random search).
         checkpoint_every: commits between two checkpoints in `run_dir`; 0 writes none.
         trackers: where to log: "tensorboard", "mlflow", "wandb", a SummaryWriter, a W&B run, a function (values, step).
+        progress: show what is tried and chosen, as a live picture in a terminal and as plain lines anywhere else.
         preset: "strict" (as printed) or "practical".
         settings: any field of `autolrs.Settings` by name.
     """
@@ -67,6 +70,7 @@ class AutoLRS:
         seed: int = 0,
         checkpoint_every: int = 1,
         trackers: Sequence[Any] = (),
+        progress: bool = False,
         **settings: Any,
     ) -> None:
         _check(model, optimizer, evaluate)
@@ -111,7 +115,7 @@ class AutoLRS:
         self._skipped: SkippedSteps | None = None
         self._skipped_steps = 0
         self._plain = False  # whether a step is only counted; known after the first
-        self._step = self.session.step
+        self._step = watched(self.session, read_losses) if progress else self.session.step
         if resumed_from is None:
             self.session.begin()
             self._watch_first_step()
@@ -405,4 +409,6 @@ def _versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "scipy": scipy.__version__,
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
     }

@@ -27,6 +27,7 @@ def resume(
     strategy: Strategy | None = None,
     checkpoint_every: int = 1,
     trackers: Sequence[Any] = (),
+    progress: bool = False,
     **settings: Any,
 ) -> AutoLRS:
     """Continue the run in `run_dir` from its last checkpoint, on a model and optimizer built as they were at first.
@@ -50,6 +51,7 @@ def resume(
         run_dir=run_dir,
         checkpoint_every=checkpoint_every,
         trackers=trackers,
+        progress=progress,
         _resumed_from=state.settings,
     )
     auto._track(track or {})

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autolrs.core import engine
 from autolrs.core.engine import State
-from autolrs.core.gp import Posterior
+from autolrs.core.interval import is_sweep
 from autolrs.core.schedule import Schedule
 from autolrs.core.settings import Settings
 from autolrs.core.types import (
@@ -22,8 +22,10 @@ from autolrs.core.types import (
     Averaged,
     Commit,
     Committed,
+    Continued,
     Event,
     Failed,
+    Forecast,
     Metric,
     Noted,
     Probe,
@@ -50,11 +52,22 @@ class ProbeInfo:
     status: str  # of the forecast, or "aborted"
     evaluations: int = 0
     sweep: bool = False  # it went through many LRs and stands for none
+    profile: Profile = ()  # as asked
+    fit: Forecast | None = None  # the forecast's curve; None where it was stopped
+    reason: str = ""  # why it was stopped
+    every: int = 0  # steps between two validation losses; 0: `losses` are training losses, perhaps thinned
 
     @property
     def aborted(self) -> bool:
         """Whether it was stopped early."""
         return self.status == "aborted"
+
+    @property
+    def loss_steps(self) -> Array:
+        """Steps from the probe's start at which `losses` stand (about, where thinned); shape (len(losses),)."""
+        at = np.arange(1, len(self.losses) + 1)
+        whole = self.every and len(self.losses) == self.steps // self.every
+        return np.asarray(at * float(self.every if whole else self.steps / max(1, len(self.losses))), float)
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,7 @@ class Cost:
     probed: int = 0  # in probes that ran to their end
     aborted: int = 0  # in probes that were stopped
     range_test: int = 0
+    failed: int = 0  # committed, then undone because a loss was not finite
     reused: int = 0  # probe steps that became committed ones: counted in `probed` and in `committed`
     lost: int = 0  # recorded, then undone because the run went on from an earlier point
     evaluations: int = 0  # validation passes
@@ -105,7 +119,7 @@ class Cost:
     @property
     def raw(self) -> int:
         """All steps that were run, without those lost to a restart."""
-        return self.committed - self.reused + self.probed + self.aborted + self.range_test
+        return self.committed - self.reused + self.probed + self.aborted + self.range_test + self.failed
 
     @property
     def ratio(self) -> float | None:
@@ -127,6 +141,13 @@ class RunInfo:
     restarts: int
     finished: str | None
     schedule: Schedule
+    searched: State | None = None  # as it was when the first LR was chosen from probes
+    averaged: Averaged | None = None
+
+    @property
+    def final_loss(self) -> float | None:
+        """The mean training loss over the end of the last stretch."""
+        return next((stage.final_loss for stage in reversed(self.stages) if stage.done), None)
 
     @property
     def changed(self) -> dict[str, Any]:
@@ -140,34 +161,43 @@ class RunInfo:
 def gather(events: Sequence[Event]) -> RunInfo:
     """The data of a run, finished or not, from all events of its journal."""
     kept = engine.history(events)
-    if not kept or not isinstance(kept[0], Started):
+    if not kept or not isinstance(events[0], Started):
         raise ValueError("nothing was recorded: the journal has no Started event")
     stages: list[StageInfo] = []
     notes: list[tuple[int, str]] = []
     state: State | None = None
     open_stage: StageInfo | None = None
+    searched: State | None = None
+    averaged: Averaged | None = None
     for event in kept:
         before, state = state, engine.evolve(state, event)
         if isinstance(event, Noted):
             notes.append((state.committed_steps, event.message))
+        elif isinstance(event, Continued):
+            open_stage = _continued(state)
         elif isinstance(event, Asked):
+            if isinstance(event.command, Commit) and state.probes:
+                searched = searched or state
             open_stage = _asked(open_stage, event.command, state)
         elif isinstance(event, (Probed, Aborted)) and event.stage >= 0:
             assert open_stage is not None and before is not None
             asked = next(p for p in before.outstanding if (p.stage, p.index) == (event.stage, event.index))
-            probe = replace(_probe(event), sweep=is_sweep(asked.profile))
-            open_stage = replace(open_stage, probes=(*open_stage.probes, probe))
+            open_stage = replace(open_stage, probes=(*open_stage.probes, _probe(event, asked)))
         elif isinstance(event, Committed):
             assert open_stage is not None
-            stages.append(replace(open_stage, losses=event.losses, steps_run=event.steps, done=True))
+            stages.append(
+                replace(open_stage, profile=event.profile, losses=event.losses, steps_run=event.steps, done=True)
+            )
             open_stage = None
+        elif isinstance(event, Averaged):
+            averaged = event
     assert state is not None
     if open_stage is not None:
         stages.append(open_stage)
     return RunInfo(
         state.settings,
         state.validation,
-        kept[0].versions,
+        events[0].versions,
         state.interval,
         tuple(stages),
         tuple(notes),
@@ -175,12 +205,21 @@ def gather(events: Sequence[Event]) -> RunInfo:
         sum(isinstance(event, Resumed) for event in events),
         state.finished,
         state.schedule,
+        searched,
+        averaged,
     )
 
 
-def is_sweep(profile: Profile) -> bool:
-    """Whether a probe's profile goes through the LRs, one step each, instead of trying one."""
-    return len(profile) > 2 and all(segment.steps == 1 for segment in profile)
+def _continued(state: State) -> StageInfo | None:
+    """The stage under way where a run went on from a checkpoint of another journal; that one knows how it was asked."""
+    if not (state.outstanding or state.committing or state.probes):
+        return None
+    probes = tuple(_probe(answer, None) for answer in state.probes if answer.stage >= 0)
+    stage = StageInfo(state.stage, state.committed_steps, probes=probes)
+    commands: list[Probe | Commit] = [*state.outstanding, *([state.committing] if state.committing else [])]
+    for command in commands:
+        stage = _asked(stage, command, state) or stage
+    return stage
 
 
 def _asked(stage: StageInfo | None, command: Probe | Commit, state: State) -> StageInfo | None:
@@ -199,15 +238,15 @@ def _winner(stage: StageInfo, command: Commit) -> int | None:
     return next((p.index for p in stage.probes if p.lr == lr and math.isfinite(p.forecast)), None)
 
 
-def _probe(event: Probed | Aborted) -> ProbeInfo:
+def _probe(event: Probed | Aborted, asked: Probe | None) -> ProbeInfo:
+    common = (event.index, event.lr, event.steps, event.losses)
+    profile = asked.profile if asked is not None else ()
+    sweep = is_sweep(profile)
     if isinstance(event, Aborted):
-        return ProbeInfo(
-            event.index, event.lr, event.steps, event.losses, math.inf, "aborted", evaluations=event.evaluations
-        )
+        return ProbeInfo(*common, math.inf, "aborted", event.evaluations, sweep, profile, reason=event.reason)
     forecast = event.forecast
-    return ProbeInfo(
-        event.index, event.lr, event.steps, event.losses, forecast.value, forecast.status, evaluations=event.evaluations
-    )
+    every = asked.eval_every if asked is not None and asked.metric == "validation" else 0
+    return ProbeInfo(*common, forecast.value, forecast.status, event.evaluations, sweep, profile, forecast, every=every)
 
 
 def _cost(events: Iterable[Event], lost: int) -> Cost:
@@ -225,7 +264,11 @@ def _cost(events: Iterable[Event], lost: int) -> Cost:
             steps = profile_steps(event.profile)
             cost = replace(cost, committed=cost.committed + steps, reused=cost.reused + steps - event.steps)
         elif isinstance(event, Failed):
-            cost = replace(cost, lost=cost.lost + event.steps)
+            cost = replace(cost, failed=cost.failed + event.steps)
+        elif isinstance(event, Continued):
+            before = State.from_json(event.state)
+            searched = before.raw_steps - before.committed_steps
+            cost = replace(cost, committed=before.committed_steps, probed=searched, evaluations=before.evaluations)
         elif isinstance(event, Averaged) and event.raw is not None:
             cost = replace(cost, evaluations=cost.evaluations + 2)
     return cost
@@ -242,124 +285,3 @@ def _lost(events: Iterable[Event]) -> int:
         else:
             kept.append(event)
     return lost
-
-
-# Series for pictures
-
-
-@dataclass(frozen=True)
-class ScheduleSeries:
-    """The LR over committed steps as the corners of a line, shape (m,) each."""
-
-    steps: Array
-    lrs: Array
-
-
-def schedule_series(schedule: Schedule) -> ScheduleSeries:
-    """Both ends of every segment.
-
-    >>> from autolrs import Schedule, Segment
-    >>> schedule_series(Schedule((Segment(10, 0.1, 0.1), Segment(10, 0.1, 0.0)))).steps.tolist()
-    [0.0, 10.0, 10.0, 20.0]
-    """
-    steps, lrs, start = [], [], 0
-    for segment in schedule.segments:
-        steps += [start, start + segment.steps]
-        lrs += [segment.lr_start, segment.lr_end]
-        start += segment.steps
-    return ScheduleSeries(np.array(steps, float), np.array(lrs, float))
-
-
-@dataclass(frozen=True)
-class LossSeries:
-    """Committed training losses at their steps (about, where thinned), and their running mean; shape (m,) each."""
-
-    steps: Array
-    losses: Array
-    smooth: Array
-
-
-def loss_series(run: RunInfo, window: int = 16) -> LossSeries:
-    """The losses of all committed stretches in order; values that are not finite are left out of the running mean.
-
-    `window` is even, because thinned losses are pairs of a stretch's lowest and highest.
-    """
-    steps, losses = [], []
-    for stage in run.stages:
-        if stage.losses:
-            begin = stage.start + stage.steps - stage.steps_run
-            steps.append(begin + (np.arange(len(stage.losses)) + 0.5) * stage.steps_run / len(stage.losses))
-            losses.append(np.asarray(stage.losses, float))
-    if not losses:
-        return LossSeries(np.zeros(0), np.zeros(0), np.zeros(0))
-    values = np.concatenate(losses)
-    half = window // 2
-    finite = np.where(np.isfinite(values), values, np.nan)
-    running = [_mean(finite[max(0, i - half) : i + half]) for i in range(values.size)]
-    return LossSeries(np.concatenate(steps), values, np.array(running))
-
-
-def _mean(values: Array) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else math.nan
-
-
-@dataclass(frozen=True)
-class PosteriorInfo:
-    """What a stage knew about the LR when it chose. `mean` and `std` are None where the strategy has no posterior."""
-
-    stage: int
-    lrs: Array
-    mean: Array | None
-    std: Array | None
-    explored: tuple[tuple[float, float], ...]  # (LR, forecast) of probes that did not diverge
-    diverged: tuple[float, ...]
-    winner: tuple[float, float] | None
-    chosen: float | None  # the LR that was committed; no probe's own where the strategy interpolates
-
-
-def posterior_info(run: RunInfo, stage: int | None = None, points: int = 300) -> PosteriorInfo | None:
-    """The posterior over log LR of stage `stage`, or of the longest one; None where none has two finite forecasts."""
-    searched = [s for s in run.stages if sum(math.isfinite(p.forecast) for p in _single(s)) >= 2]
-    if stage is not None:
-        searched = [s for s in searched if s.index == stage]
-    if not searched:
-        return None
-    chosen = max(searched, key=lambda s: s.steps)
-    explored = tuple((p.lr, p.forecast) for p in _single(chosen) if math.isfinite(p.forecast))
-    diverged = tuple(p.lr for p in _single(chosen) if not math.isfinite(p.forecast))
-    tried = [p.lr for p in _single(chosen)]
-    lrs = np.geomspace(min(tried), max(tried), points)
-    mean = std = None
-    if run.settings.strategy == "paper":
-        worst = max(y for _, y in explored)  # as the search has it: a diverged LR counts as the worst
-        seen = [*explored, *((lr, worst) for lr in diverged)]
-        settings = run.settings
-        process = Posterior(
-            np.log([lr for lr, _ in seen]),
-            [y for _, y in seen],
-            noise=settings.noise,
-            length_scale=settings.length_scale,
-        )
-        mean, std = process(np.log(lrs))
-    winner = next(((p.lr, p.forecast) for p in chosen.probes if p.index == chosen.winner), None)
-    lr = peak_lr(chosen.profile) if chosen.profile else None
-    return PosteriorInfo(chosen.index, lrs, mean, std, explored, diverged, winner, lr)
-
-
-def _single(stage: StageInfo) -> list[ProbeInfo]:
-    """The probes that tried one LR."""
-    return [probe for probe in stage.probes if not probe.sweep]
-
-
-def steps_by_purpose(run: RunInfo) -> list[tuple[str, int]]:
-    """Where steps went, in the order of the picture; purposes without a step are left out."""
-    cost = run.cost
-    parts = [
-        ("committed", cost.committed),
-        ("probes, undone", cost.probed - cost.reused),
-        ("probes, stopped early", cost.aborted),
-        ("range test", cost.range_test),
-        ("lost to a restart", cost.lost),
-    ]
-    return [(name, steps) for name, steps in parts if steps]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from autolrs.report.info import (
-    RunInfo,
+from autolrs.report.figures import (
+    ProbesData,
+    fill_ramps,
     loss_series,
     posterior_info,
     schedule_series,
+    single,
     steps_by_purpose,
 )
+from autolrs.report.info import RunInfo
 
 INK, GRID = "#22303c", "#e3e7eb"
 BLUE, ORANGE, GREY, RED = "#2f6db3", "#e8762c", "#8fa1b3", "#c0392b"
@@ -23,6 +27,7 @@ PURPOSES = {
     "probes, undone": "#b9c6d3",
     "probes, stopped early": "#e3a79f",
     "range test": "#d9cfa6",
+    "undone after a loss that is not finite": "#c9a9c6",
     "lost to a restart": "#d5d5d5",
 }
 _STYLE = {
@@ -85,6 +90,15 @@ def range_picture(
         figure.savefig(path, dpi=130)
 
 
+def one_figure(draw: Callable[[Any], None]) -> Any:
+    """A matplotlib figure with one pair of axes, drawn by `draw`."""
+    figure_class, style = _matplotlib()
+    with style(_STYLE):
+        figure = figure_class(figsize=(8, 4.5), layout="constrained")
+        draw(figure.add_subplot())
+    return figure
+
+
 def draw_schedule(axes: Any, run: RunInfo) -> None:
     """LR over committed steps; every probe is a faint dot where its stage begins."""
     series = schedule_series(run.schedule)
@@ -92,7 +106,7 @@ def draw_schedule(axes: Any, run: RunInfo) -> None:
         _empty(axes, "Schedule", "no LR was tried to the end")
         return
     for stage in run.stages:
-        probes = [probe for probe in stage.probes if not probe.sweep]
+        probes = single(stage)
         lrs = [probe.lr for probe in probes]
         finite = [math.isfinite(probe.forecast) for probe in probes]
         at = [stage.start] * len(lrs)
@@ -113,8 +127,8 @@ def draw_schedule(axes: Any, run: RunInfo) -> None:
     if series.steps.size:
         # A log axis has no 0: a decay to it is cut three decades below the highest LR.
         floor = series.lrs.max() * 1e-3
-        steps, lrs_drawn = _fill_ramps(series.steps, series.lrs)
-        axes.plot(steps, np.where(lrs_drawn > floor, lrs_drawn, np.nan), color=BLUE, lw=2.2, zorder=3)
+        line = fill_ramps(series)
+        axes.plot(line.steps, np.where(line.lrs > floor, line.lrs, np.nan), color=BLUE, lw=2.2, zorder=3)
         _name_stages(axes, run)
     axes.set(
         yscale="log", ylabel="learning rate", xlabel="committed step", title="Schedule and the LRs that were tried"
@@ -182,6 +196,8 @@ def draw_posterior(axes: Any, run: RunInfo, stage: int | None = None) -> None:
         axes.plot(*zip(*sorted(data.explored), strict=True), color=GREY, lw=1.2)
     label = "probe's forecast" if data.mean is not None else "miniature run"
     axes.scatter(*zip(*data.explored, strict=True), s=24, color=INK, zorder=3, label=label)
+    for order, at in zip(data.orders, data.explored, strict=True):
+        axes.annotate(str(order), at, xytext=(0, 5), textcoords="offset points", ha="center", fontsize=8)
     if data.winner is not None:
         axes.scatter(*data.winner, s=150, marker="*", color=ORANGE, zorder=4, label=f"chosen: {data.winner[0]:.2g}")
     elif data.chosen is not None:
@@ -195,6 +211,33 @@ def draw_posterior(axes: Any, run: RunInfo, stage: int | None = None) -> None:
     axes.set(xscale="log", xlabel="learning rate", ylabel="forecast loss" if known else "loss", title=title)
     _lr_axis(axes)
     axes.legend(loc="best")
+
+
+def draw_probes(axes: Any, data: ProbesData) -> None:
+    """A stage's probes: losses faint, smoothed, and the forecast dashed to the horizon; numbers are their order."""
+    for curve in data.curves:
+        colour, width = (ORANGE, 2.2) if curve.winner else (BLUE, 1.2)
+        label = f"{curve.order}: LR {curve.lr:.3g}{' (winner)' if curve.winner else ''}"
+        faint = 0.25 if curve.smooth is not None else 1.0
+        axes.plot(
+            curve.losses.x,
+            curve.losses.y,
+            color=colour,
+            alpha=faint,
+            lw=0.8,
+            marker="." if curve.losses.x.size < 3 else "",
+        )
+        if curve.smooth is not None:
+            axes.plot(curve.smooth.x, curve.smooth.y, color=colour, lw=width)
+        if curve.fit is not None:
+            axes.plot(curve.fit.x, curve.fit.y, color=colour, lw=width / 2, ls="--", label=label)
+            axes.annotate(str(curve.order), (data.horizon, curve.forecast), xytext=(4, 0), textcoords="offset points")
+    seen = [value for curve in data.curves if curve.status != "aborted" for value in (*curve.losses.y, curve.forecast)]
+    _clip_top(axes, seen)
+    title = f"Probes of stage {data.stage}, and their forecasts"
+    axes.set(xlabel="step of the stage", ylabel=f"{data.metric} loss", title=title)
+    if any(curve.fit is not None for curve in data.curves):
+        axes.legend(loc="upper right", ncols=2)
 
 
 def draw_cost(axes: Any, run: RunInfo) -> None:
@@ -240,16 +283,6 @@ def _matplotlib() -> tuple[Any, Any]:
         return made
 
     return figure, rc_context
-
-
-def _fill_ramps(steps: np.ndarray, lrs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Points along each segment: a ramp that is a straight line in LR is a curve on a log axis."""
-    xs, ys = [], []
-    for i in range(0, len(steps), 2):
-        count = 2 if lrs[i] == lrs[i + 1] else 200
-        xs.append(np.linspace(steps[i], steps[i + 1], count))
-        ys.append(np.linspace(lrs[i], lrs[i + 1], count))
-    return np.concatenate(xs), np.concatenate(ys)
 
 
 def _name_stages(axes: Any, run: RunInfo) -> None:

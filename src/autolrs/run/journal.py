@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import warnings
 from pathlib import Path
@@ -86,6 +87,14 @@ def read(run_dir: str | Path) -> list[Event]:
     """All events in a run folder's journal (or of a journal file), in the order of writing."""
     path = Path(run_dir)
     return _read(path / NAME if path.is_dir() else path)[0]
+
+
+def times(run_dir: str | Path) -> list[float]:
+    """When the journal and each of its whole lines were written, in seconds since 1970; for `read`'s files only."""
+    path = Path(run_dir)
+    lines = (path / NAME if path.is_dir() else path).read_bytes().split(b"\n")[:-1]
+    found = (re.search(rb'"time":([0-9.]+)', line) for line in lines)
+    return [float(match[1]) for match in found if match]
 
 
 def _line(value: Any) -> bytes:

@@ -1,0 +1,101 @@
+"""How strategy `horizon` came to its peak, as data: the ramp, the miniature runs, the response, the correction."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from autolrs.core.strategies import horizon
+from autolrs.report.figures import Line, single
+from autolrs.report.info import Array, RunInfo
+
+
+@dataclass(frozen=True)
+class MiniRun:
+    """One miniature run. `shortfall` is the share of the best one's progress that it missed; infinite if diverged."""
+
+    order: int
+    lr: float
+    losses: Line
+    value: float
+    shortfall: float
+    weight: float  # in the choice; all sum to 1
+    status: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The steps from the ramp to the peak, each an LR."""
+
+    ramp: Line  # loss over LR
+    landmark: float
+    minis: tuple[MiniRun, ...]
+    centre: float | None  # weighted mean of the miniature runs; None where no chain of steps led to the peak
+    drawn: float | None  # after the pull of the landmark
+    correction: float  # factor for the longer horizon
+    peak: float
+    plausible: tuple[float, float] | None  # peaks that the miniature runs could not tell from the best
+    open_ends: tuple[bool, bool] = (False, False)  # it may reach further down, up: nothing was tried there
+    words: str = ""
+
+
+def horizon_choice(run: RunInfo) -> Choice | None:
+    """The choice of a horizon run; None where nothing was searched, or not yet."""
+    state = run.searched
+    if state is None or run.settings.strategy != "horizon" or not state.probes:
+        return None
+    mark = horizon.landmark(state)
+    peak, words = horizon.choose(state)
+    stage = next(stage for stage in run.stages if stage.probes)
+    sweep = next((probe for probe in stage.probes if probe.sweep), None)
+    ramp = Line(np.zeros(0), np.zeros(0))
+    if sweep is not None:
+        lrs = np.array([segment.lr_start for segment in sweep.profile[: len(sweep.losses)]])
+        ramp = Line(lrs, np.asarray(sweep.losses, float))
+    tried = horizon.responses(state)
+    weights = {octave: math.exp(-short / horizon.TEMPERATURE) for octave, short in tried.items()}
+    total = sum(weights.values()) or 1.0
+    minis = []
+    for probe in single(stage):
+        octave = round(math.log2(probe.lr / mark))
+        losses = Line(probe.loss_steps, np.asarray(probe.losses, float))
+        short = tried.get(octave, math.inf)
+        share = weights.get(octave, 0.0) / total
+        minis.append(MiniRun(probe.index, probe.lr, losses, probe.forecast, short, share, probe.status))
+    correction = 2.0**-run.settings.horizon_shift
+    chain = _chain(tried, weights, mark, correction, peak)
+    if chain is None:
+        return Choice(ramp, mark, tuple(minis), None, None, correction, peak, None, words=words)
+    centre, drawn = chain
+    low, high, ends = _plausible({k: v for k, v in tried.items() if math.isfinite(v)})
+    moved = peak / centre  # what was done to the centre is done to the interval around it
+    interval = (mark * 2.0**low * moved, mark * 2.0**high * moved)
+    return Choice(ramp, mark, tuple(minis), centre, drawn, correction, peak, interval, ends, words)
+
+
+def _chain(
+    tried: dict[int, float], weights: dict[int, float], mark: float, correction: float, peak: float
+) -> tuple[float, float] | None:
+    """Centre and drawn centre; None unless they do lead to the peak (it was cut to the interval, or no run ended)."""
+    total = sum(weights.values())
+    if not total:
+        return None
+    centre = sum(weight * octave for octave, weight in weights.items()) / total
+    pull = horizon.LANDMARK_WEIGHT * min(max(-centre, horizon.LANDMARK_REACH[0]), horizon.LANDMARK_REACH[1])
+    drawn = mark * 2.0 ** (centre + pull)
+    return (mark * 2.0**centre, drawn) if math.isclose(drawn * correction, peak, rel_tol=1e-6) else None
+
+
+def _plausible(tried: dict[int, float]) -> tuple[float, float, tuple[bool, bool]]:
+    """Octaves between which the interpolated shortfall stays below `PROMISING`; and which ends were never left."""
+    octaves = np.array(sorted(tried), float)
+    short = np.array([tried[int(octave)] for octave in octaves])
+    fine: Array = np.linspace(octaves[0], octaves[-1], 1000) if octaves.size > 1 else octaves
+    level = np.interp(fine, octaves, short)
+    best = int(np.argmin(level))
+    above = np.flatnonzero(level > horizon.PROMISING)
+    low = above[above < best].max(initial=-1)
+    high = above[above > best].min(initial=fine.size)
+    return float(fine[max(low, 0)]), float(fine[min(high, fine.size - 1)]), (low < 0, high == fine.size)

@@ -1,0 +1,61 @@
+"""How horizon's choice is told: the chain of steps must lead to the peak that was trained."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from simulated_events import events_of
+
+from autolrs.core.types import peak_lr
+from autolrs.report.choice import horizon_choice
+from autolrs.report.info import gather
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("validation", [False, True])
+def test_the_steps_lead_to_the_peak_that_was_trained(seed, validation):
+    # If this fails after a change of the strategy, `choice._chain` has to follow it.
+    run = gather(events_of(strategy="horizon", total_steps=3000, lr=(1e-4, 50.0), seed=seed, validation=validation))
+    choice = horizon_choice(run)
+    assert choice is not None and choice.centre is not None and choice.drawn is not None
+    assert choice.peak == pytest.approx(peak_lr(run.schedule.segments))
+    assert choice.drawn * choice.correction == pytest.approx(choice.peak)
+    assert sum(mini.weight for mini in choice.minis) == pytest.approx(1.0)
+    assert min(mini.shortfall for mini in choice.minis) == 0.0
+    low, high = choice.plausible
+    assert low <= choice.peak <= high
+    assert f"{choice.landmark:.3g}" in choice.words
+
+
+def test_the_ramp_has_one_loss_for_each_lr():
+    run = gather(events_of(strategy="horizon", total_steps=3000, lr=(1e-4, 50.0)))
+    choice = horizon_choice(run)
+    ramp = next(probe for probe in run.stages[0].probes if probe.sweep)
+    assert choice.ramp.y.tolist() == list(ramp.losses)
+    assert choice.ramp.x[0] == pytest.approx(1e-4)
+    assert (choice.ramp.x[1:] > choice.ramp.x[:-1]).all()
+
+
+def test_runs_that_diverged_have_no_weight():
+    run = gather(events_of(strategy="horizon", total_steps=3000, lr=(1e-4, 50.0)))
+    choice = horizon_choice(run)
+    bad = [mini for mini in choice.minis if not math.isfinite(mini.value)]
+    assert all(mini.weight == 0.0 and math.isinf(mini.shortfall) for mini in bad)
+
+
+def test_a_plausible_interval_that_was_never_left_is_open():
+    # The best lies at the upper end of this interval: nothing higher may be tried.
+    choice = horizon_choice(gather(events_of(strategy="horizon", total_steps=3000, lr=(1e-4, 0.05))))
+    assert choice.open_ends[1]
+
+
+def test_no_choice_is_told_before_it_is_made_nor_for_the_paper():
+    assert horizon_choice(gather(events_of(strategy="horizon", steps=30))) is None
+    assert horizon_choice(gather(events_of())) is None
+
+
+def test_with_a_ramp_alone_there_is_a_peak_and_no_chain():
+    choice = horizon_choice(gather(events_of(strategy="horizon", total_steps=200)))
+    assert choice is not None and choice.centre is None and choice.plausible is None and not choice.minis
+    assert "no miniature run is affordable" in choice.words
