@@ -39,8 +39,8 @@ def main(total_steps: int = 400, folder: str | None = None, stop_at: int | None 
             losses.append(loss.detach())
             optimizer.step()
             optimizer.zero_grad()
-        if accelerator.sync_gradients:  # 4: a step is an optimizer step, with the mean loss of its batches and ranks
-            auto.step(accelerator.reduce(torch.stack(losses).mean(), "mean"))
+        if accelerator.sync_gradients:  # 4: a step is an optimizer step, with the mean loss of its batches
+            auto.step(torch.stack(losses).mean())
             losses = []
             if stop_at is not None and auto.raw_steps == stop_at:
                 break

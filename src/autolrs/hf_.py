@@ -58,7 +58,7 @@ class AutoLRSTrainerMixin(_Base):
     `AutoLRS` object of the latest `train()`.
     """
 
-    auto: AutoLRS
+    auto: _TrainerAutoLRS
     model: Any
     optimizer: Any  # Accelerate's once training has begun
     lr_scheduler: Any
@@ -106,13 +106,11 @@ class AutoLRSTrainerMixin(_Base):
 
     # Inside
 
-    def _make_auto(self, total_steps: int, optimizer: Any) -> AutoLRS:
+    def _make_auto(self, total_steps: int, optimizer: Any) -> _TrainerAutoLRS:
         options = dict(self._autolrs)
         eval_batches = options.pop("eval_batches")
         evaluate = self._validation_loss if eval_batches and self.eval_dataset is not None else None
         run_dir = options.pop("run_dir", None)
-        if not self.is_world_process_zero():
-            run_dir = None
         going_on = self._resuming and run_dir is not None and (Path(run_dir) / journal.NAME).exists()
         warmup = self.args.get_warmup_steps(total_steps)
         if warmup:
@@ -130,7 +128,7 @@ class AutoLRSTrainerMixin(_Base):
             **{"checkpoint_every": 0, "keep_winner": False, "averaging": False, **options},
         )
         if going_on:
-            auto.run_dir = Path(run_dir)
+            auto.run_dir, auto.going_on = Path(run_dir), True
         if self.accelerator.scaler is not None:  # not by `track`: the Trainer itself says when a step was skipped
             auto.host.tracked["scaler"] = self.accelerator.scaler
         auto.on_commit(_warn_if_not_finite)
@@ -152,7 +150,7 @@ class AutoLRSTrainerMixin(_Base):
 
     def _count_step(self) -> None:
         """The optimizer has stepped: tell autolrs, and if a search is due, make it before anybody looks."""
-        self.auto.step(self._over_ranks(sum(self._losses[1:], self._losses[0])))
+        self.auto.step(sum(self._losses[1:], self._losses[0]))
         if self.auto.exploring:
             self._explore(self.state.global_step + 1)
         elif self.auto.done:
@@ -188,7 +186,7 @@ class AutoLRSTrainerMixin(_Base):
             self._clip_grad_norm(model)
         self.optimizer.step()
         # Also one that mixed precision skipped: all probes begin at the same scale, and a lost one must come to an end.
-        self.auto.step(self._over_ranks(sum(losses[1:], losses[0])))
+        self.auto.step(sum(losses[1:], losses[0]))
 
     def _upcoming(self, position: int) -> _Upcoming:
         """The batches after `position` steps; an iterable dataset, which cannot be skipped into, from its beginning."""
@@ -197,9 +195,6 @@ class AutoLRSTrainerMixin(_Base):
             return _Upcoming(loader, self.auto.session.state.stage, 0)
         epoch, steps = divmod(position, math.ceil(len(loader) / accumulation))
         return _Upcoming(loader, epoch, steps * accumulation)
-
-    def _over_ranks(self, loss: Tensor) -> Tensor:
-        return self.accelerator.reduce(loss.detach(), "mean") if self.args.world_size > 1 else loss
 
     def _draw_eval_batches(self) -> list[Any]:
         """A fixed few batches of the (first) eval dataset, drawn from the same random state in every process."""
@@ -217,7 +212,7 @@ class AutoLRSTrainerMixin(_Base):
         if not losses or losses[0] is None:
             raise ValueError("`eval_dataset` gives no loss (it is empty or has no labels): set `eval_batches` to 0")
         self.optimizer.train()
-        return float(self._over_ranks(torch.stack(losses).mean()))
+        return float(torch.stack(losses).mean())
 
     @contextmanager
     def _untouched(self) -> Iterator[None]:
@@ -262,11 +257,11 @@ class FoundLR:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint whose weights and optimizer state are loaded; a new budget extends the run."""
         auto = self._trainer.auto
-        own_journal = auto.run_dir is not None and auto.session.journal is None
-        if auto.run_dir is not None and own_journal:
+        if auto.going_on and auto.comm.rank == 0:
+            assert auto.run_dir is not None
             auto.session.journal = journal.Journal.reopen(auto.run_dir)[0]
         live = {"tracked": state_dict["live"]["tracked"]}  # the Trainer has the random state too, of every rank
-        auto._load({**state_dict, "live": live}, own_journal=own_journal)
+        auto._load({**state_dict, "live": live}, own_journal=auto.going_on)
         if auto.settings.total_steps != self._total_steps:
             auto.extend(self._total_steps)
 
@@ -276,6 +271,8 @@ class FoundLR:
 
 
 class _TrainerAutoLRS(AutoLRS):
+    going_on = False  # whether the journal in `run_dir` is that of an earlier `train()`, to be written on
+
     def _watch_first_step(self) -> None:
         """The mixin does that: see `_begin`."""
 

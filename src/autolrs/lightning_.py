@@ -154,7 +154,7 @@ class AutoLRSCallback(Callback):
             return
         self._global_step = trainer.global_step
         self._loss, self._losses = mean(self._losses, self._loss), []
-        auto.step(_over_ranks(trainer, self._loss))
+        auto.step(self._loss)
         if auto.done:
             auto.host.set_lr(auto.lr)  # where a scheduler would leave it
             trainer.fit_loop.epoch_loop.max_steps = trainer.global_step
@@ -173,8 +173,7 @@ class AutoLRSCallback(Callback):
     # Inside
 
     def _evaluation(self, trainer: Any) -> Callable[[], Any]:
-        validation = Validation(trainer, self._val_batches, self._monitor)
-        return lambda: _over_ranks(trainer, validation())
+        return Validation(trainer, self._val_batches, self._monitor)
 
     def _go_on(self, trainer: Any, saved: dict[str, Any], options: dict[str, Any]) -> _Auto:
         optimizer = trainer.optimizers[0]
@@ -212,7 +211,7 @@ class AutoLRSCallback(Callback):
                 while auto.exploring:
                     if auto.session.command_steps == 0:
                         attributes.restore()
-                    auto.step(_over_ranks(trainer, steps.run_one(batches)))
+                    auto.step(steps.run_one(batches))
             except BaseException:
                 auto.rollback()  # whoever saves a checkpoint now must not find the probe's weights
                 raise
@@ -232,10 +231,6 @@ class _Auto(AutoLRS):
 
     def _watch_first_step(self) -> None:
         """Not needed: nothing is loaded any more once training starts."""
-
-
-def _over_ranks(trainer: Any, loss: Any) -> Any:
-    return trainer.strategy.reduce(loss, reduce_op="mean") if trainer.world_size > 1 else loss
 
 
 def _end_at(trainer: Any, step: int) -> None:

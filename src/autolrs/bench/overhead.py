@@ -10,7 +10,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,29 +21,14 @@ import torch
 from torch import nn
 
 import autolrs
+from autolrs.bench import distributed
+from autolrs.bench.rows import Row
 from autolrs.core import engine, strategies
 from autolrs.core.forecast import forecast
 from autolrs.core.settings import Settings
 from autolrs.core.types import Asked, Commit, Probe, Probed, peak_lr
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
-
-
-@dataclass(frozen=True)
-class Row:
-    """One figure, its bar, and the raw repetitions it is the median of."""
-
-    name: str
-    value: float
-    bar: float
-    unit: str
-    beside: str  # what was measured beside it
-    raw: dict[str, list[float]]
-
-    @property
-    def within(self) -> bool:
-        """Whether the bar is met."""
-        return self.value <= self.bar
 
 
 def measure(*, quick: bool = False) -> Iterator[Row]:
@@ -64,6 +49,8 @@ def _rows(quick: bool) -> Iterator[Row]:
     yield forecast_row(3 if quick else 41)
     yield from snapshot_rows(3 if quick else 9, width=256 if quick else 2048)
     yield simulated_row(1 if quick else 3, steps=5_000 if quick else 100_000)
+    if torch.distributed.is_available():
+        yield from distributed.rows(quick=quick)
 
 
 def save(rows: Sequence[Row], path: Path, *, quick: bool = False) -> None:

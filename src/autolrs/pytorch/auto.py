@@ -21,12 +21,13 @@ from autolrs.core.schedule import Schedule
 from autolrs.core.settings import Settings
 from autolrs.core.types import Averaged, Committed, Event, Extended, Finished
 from autolrs.progress.views import watched
-from autolrs.pytorch import checkpoint
+from autolrs.pytorch import checkpoint, comm, preempt
 from autolrs.pytorch.amp import SkippedSteps
 from autolrs.pytorch.averaging import Averager
 from autolrs.pytorch.batch import clone_batch, size_of_batch
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, read_losses, scalar
+from autolrs.run.comm import agree, average, first
 from autolrs.run.journal import Journal
 from autolrs.run.replay import Batches
 from autolrs.run.session import Session
@@ -87,15 +88,21 @@ class AutoLRS:
             config = Settings.make(total_steps=total_steps, lr=lr, strategy=name, seed=seed, **settings)
         else:
             config = resumed_from
-        self.model, self.optimizer = model, optimizer
+        self.model, self.optimizer, self.comm = model, optimizer, comm.current()
+        given = {
+            "evaluate": evaluate is not None,
+            "run_dir": run_dir and str(run_dir),
+            "checkpoint_every": checkpoint_every,
+        }
+        agree(self.comm, {**config.to_dict(), **given}, "the start")
         self.host = TorchHost(model, optimizer, evaluate)
         self._averager = Averager(model, optimizer) if config.averaging else None
         if self._averager is not None:  # its state is part of the training's: probes and failed stretches put it back
             self.host.tracked[_AVERAGER] = self._averager
             self.host.around_evaluate = self._averager.averaged
         self.run_dir = None if run_dir is None else Path(run_dir)
-        self._checkpoint_every, self._commits = checkpoint_every, 0
-        journal = Journal.create(run_dir) if run_dir is not None and resumed_from is None else None
+        self._checkpoint_every, self._commits, self._point = checkpoint_every, 0, ""
+        journal = self._new_journal() if resumed_from is None else None
         self.session = Session(
             self.host,
             config,
@@ -104,9 +111,10 @@ class AutoLRS:
             journal=journal,
             read=self._read,
             versions=_versions(),
+            comm=self.comm,
         )
         self.session.listeners.append(self._on_event)
-        if trackers:
+        if trackers and self.comm.rank == 0:
             log = Trackers(trackers, run_dir)
             self.session.listeners.append(lambda event: log(event, self.session.state))
         self._commit_callbacks: list[Callable[[Committed], None]] = []
@@ -115,7 +123,8 @@ class AutoLRS:
         self._skipped: SkippedSteps | None = None
         self._skipped_steps = 0
         self._plain = False  # whether a step is only counted; known after the first
-        self._step = watched(self.session, read_losses) if progress else self.session.step
+        self._step = watched(self.session, read_losses) if progress and self.comm.rank == 0 else self.session.step
+        self._preemption = preempt.watch(self) if run_dir is not None and checkpoint_every else None
         if resumed_from is None:
             self.session.begin()
             self._watch_first_step()
@@ -245,6 +254,12 @@ class AutoLRS:
             "feed": self._feed_state if self._feed is None else self._feed.state_dict(),
         }
 
+    def save_point(self) -> None:
+        """Write a durable point for `autolrs.resume` into `run_dir` now; on every rank, after the same step."""
+        if self.run_dir is None:
+            raise RuntimeError("a durable point needs a `run_dir`")
+        self._point = checkpoint.save(self.run_dir, self.state_dict(), self.comm, self.host, self._point)
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from `state_dict`: model, optimizer, tracked objects and random state stand where they stood then."""
         self._load(state_dict, own_journal=False)
@@ -270,6 +285,14 @@ class AutoLRS:
         self.session.load_state_dict(state_dict["session"], own_journal=own_journal)
 
     # Inside
+
+    def _new_journal(self) -> Journal | None:
+        """On rank 0, which alone writes it; if that fails, every rank stops."""
+        made: list[Journal] = []
+        if self.run_dir is not None:
+            run_dir = self.run_dir
+            first(self.comm, lambda: made.append(Journal.create(run_dir)), "making the journal")
+        return made[0] if made else None
 
     def _new_feed(self, loader: Iterable[Any]) -> Batches:
         settings = self.settings
@@ -306,10 +329,11 @@ class AutoLRS:
                 callback(event)
             if self.run_dir is not None:
                 if self._checkpoint_every and self._commits % self._checkpoint_every == 0:
-                    checkpoint.save(self.run_dir, self.state_dict())
-                checkpoint.save_schedule(self.run_dir, self.schedule)
+                    self.save_point()
+                if self.comm.rank == 0:
+                    checkpoint.save_schedule(self.run_dir, self.schedule)
         elif isinstance(event, (Extended, Finished)) and self.run_dir is not None and self._checkpoint_every:
-            checkpoint.save(self.run_dir, self.state_dict())
+            self.save_point()
 
     def _careful_step(self, loss: Any) -> StepInfo:
         """A step that has more to it: the first one, losses that are not tensors, mixed precision, averaging."""
@@ -335,7 +359,8 @@ class AutoLRS:
             averager.finish(average=True)
             self.session.record(Averaged(True))
             return
-        averaged, raw = self.host.evaluate(), self.host.evaluate(raw=True)
+        averaged = average(self.comm, self.host.evaluate, "`evaluate`")
+        raw = average(self.comm, lambda: self.host.evaluate(raw=True), "`evaluate`")
         used = not averaged > raw
         averager.finish(average=used)
         self.session.record(Averaged(used, raw, averaged))

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autolrs.pytorch.state import local
+from autolrs.pytorch.state import local, reshard, unwrapped
 
 SHARPNESS = 5.0  # step t weighs t^5: x is about the last sixth of the steps so far
 PLAIN_SHARPNESS = 20.0  # where nothing but the end depends on x, a younger average is better
@@ -52,7 +52,7 @@ class Averager:
     """x and v = z - x for an optimizer's parameters; host snapshots keep them with the rest of the training."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        self._model, self._optimizer = model, optimizer
+        self._model, self._optimizer = unwrapped(model), optimizer
         self._momenta: list[float] = []  # per group, as the user set them; 0 in a plain average
         self._sharpness = SHARPNESS
         self._steps = 0
@@ -161,6 +161,7 @@ class Averager:
         """Copy `values` into the parameters; those without one, new since the last step, stay."""
         if values:
             torch._foreach_copy_(self._parameters()[: len(values)], values)
+            reshard(self._model)  # or the next forward pass may see the weights that FSDP gathered before
 
 
 def _momentum(group: dict[str, Any]) -> float:

@@ -1,8 +1,9 @@
-"""Going on with a run that was killed, from its folder."""
+"""Going on with a run that was killed, from its folder; on any number of ranks."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from autolrs.core.engine import Strategy, fold
+from autolrs.core.engine import State, Strategy, fold
 from autolrs.core.types import Resumed
-from autolrs.pytorch import checkpoint
+from autolrs.pytorch import checkpoint, comm
 from autolrs.pytorch.auto import AutoLRS
-from autolrs.run.journal import Journal, JournalError
+from autolrs.run.comm import Comm, first
+from autolrs.run.journal import Journal, JournalError, discard_empty
+from autolrs.run.replay import from_epoch_start
 
 
 def resume(
@@ -24,10 +27,11 @@ def resume(
     *,
     evaluate: Callable[[], Any] | None = None,
     track: dict[str, Any] | None = None,
-    strategy: Strategy | None = None,
+    strategy: str | Strategy | None = None,
     checkpoint_every: int = 1,
     trackers: Sequence[Any] = (),
     progress: bool = False,
+    missing_ok: bool = False,
     **settings: Any,
 ) -> AutoLRS:
     """Continue the run in `run_dir` from its last checkpoint, on a model and optimizer built as they were at first.
@@ -35,11 +39,31 @@ def resume(
     Steps since that checkpoint are taken again and give the same schedule. A run that has no checkpoint yet starts anew
     with its recorded settings. `settings`, if given, must equal the recorded ones; a difference is refused by name, but
     for a larger `total_steps`, which extends the run (see `AutoLRS.extend`).
+
+    With `missing_ok` a folder that holds no run gets a new one with `settings`: a script that calls this works on its
+    first start and on every restart.
     """
-    journal, events = Journal.reopen(run_dir)
-    if not events:
-        raise JournalError(f"{run_dir} holds a journal without events: nothing to resume")
-    state = fold(events)
+    ranks = comm.current()
+    mine: list[Journal] = []
+    recorded = first(ranks, lambda: _recorded(Path(run_dir), missing_ok, mine), "reading the journal")
+    if recorded is None:
+        auto = AutoLRS(
+            model,
+            optimizer,
+            strategy="horizon" if strategy is None else strategy,
+            evaluate=evaluate,
+            run_dir=run_dir,
+            checkpoint_every=checkpoint_every,
+            trackers=trackers,
+            progress=progress,
+            **settings,
+        )
+        if track:
+            auto.track(**track)
+        return auto
+    state = State.from_json(recorded)
+    if isinstance(strategy, str):
+        settings["strategy"] = strategy
     longer = (settings.get("total_steps") or 0) > (state.settings.total_steps or math.inf)
     budget = settings.pop("total_steps") if longer else None
     checkpoint.check_same_run(str(run_dir), state, settings, evaluate is not None)
@@ -55,14 +79,57 @@ def resume(
         _resumed_from=state.settings,
     )
     auto._track(track or {})
-    auto.session.journal = journal
-    saved = checkpoint.load(run_dir)
-    if saved is not None:
-        auto._load(saved, own_journal=True)
-    else:
-        journal.append(Resumed(1))
-        auto.session.go_on()
-        auto._watch_first_step()
+    auto.session.journal = mine[0] if mine else None
+    _go_on(auto, ranks)
     if budget is not None:
         auto.extend(budget)
     return auto
+
+
+def _recorded(run_dir: Path, missing_ok: bool, mine: list[Journal]) -> dict[str, Any] | None:
+    """The state that the journal tells, opened for going on; None where a new run may be begun."""
+    if missing_ok and discard_empty(run_dir):
+        return None
+    journal, events = Journal.reopen(run_dir)
+    if not events:
+        raise JournalError(f"{run_dir} holds a journal without events: nothing to resume")
+    mine.append(journal)
+    return fold(events).to_json()
+
+
+def _go_on(auto: AutoLRS, ranks: Comm) -> None:
+    assert auto.run_dir is not None
+    saved, remark = checkpoint.load(auto.run_dir, ranks, auto.host)
+    if saved is None:
+        if auto.session.journal is not None:
+            auto.session.journal.append(Resumed(1))
+        auto.session.go_on()
+        auto._watch_first_step()
+        return
+    before, auto._point = saved.get("ranks", 1), saved.get("id", "")
+    if before != ranks.size:
+        _spread(saved, auto)
+    auto._load(saved, own_journal=True)
+    if before != ranks.size:
+        auto.session.rollback()  # a probe under way begins again: its data cannot be had again
+        auto.session.note(
+            f"going on with {ranks.size} ranks instead of {before}: the model and optimizer are rank 0's, random "
+            "numbers begin as the script seeded them, and the data at the start of the epoch"
+        )
+    if remark:
+        auto.session.note(remark)
+        if ranks.rank == 0:
+            warnings.warn(remark, RuntimeWarning, stacklevel=3)
+
+
+def _spread(saved: dict[str, Any], auto: AutoLRS) -> None:
+    """Make rank 0's state one for any rank: what belongs to a rank alone begins anew."""
+    if saved.get("shards") and saved["snapshots"]:
+        raise ValueError(
+            f"this sharded run was saved between probes by {saved['ranks']} ranks: resume it with as many, until the "
+            "next commit"
+        )
+    for tree in (saved["live"], *saved["snapshots"].values()):
+        tree["rng"] = auto.host.rng.get()
+    if saved["feed"] is not None:
+        saved["feed"] = from_epoch_start(saved["feed"])

@@ -29,6 +29,8 @@ class TorchHost:
     ) -> None:
         self.model, self.optimizer, self._evaluate = model, optimizer, evaluate
         self.around_evaluate: Callable[[], AbstractContextManager[None]] = nullcontext  # shows the averaged weights
+        # Paths are those of the model inside DDP: a run may go on without it, or with it.
+        self._body = unwrapped(model)
         self.tracked: dict[str, Any] = {}
         self.rng = GlobalRng()
         self.ratios = _ratios(optimizer)
@@ -101,7 +103,7 @@ class TorchHost:
             else:
                 tracked[name] = value.state_dict()
         return {
-            "model": _tensors(self.model),
+            "model": _tensors(self._body),
             "loose": self._loose_parameters(),
             "optimizer": _optimizer_tree(self.optimizer),
             "tracked": tracked,
@@ -121,7 +123,7 @@ class TorchHost:
         known = {name: value for name, value in tree["tracked"].items() if name not in strange and name in self.tracked}
         wanted = {**{part: tree[part] for part in ("model", "loose", "optimizer")}, "tracked": known}
         put = self._copier.copy(wanted, live, allocate=_at_home)
-        _put_tensors(self.model, put["model"])
+        _put_tensors(self._body, put["model"])
         _put_optimizer(self.optimizer, put["optimizer"])
         for name, value in self.tracked.items():
             if name in strange:
@@ -151,7 +153,7 @@ class TorchHost:
 
     def unchanged(self, token: Token) -> bool:
         """Whether parameters and optimizer state equal a snapshot's; LRs and buffers, which change anyway, aside."""
-        parameters = [path for path, tensor in _tensors(self.model).items() if isinstance(tensor, nn.Parameter)]
+        parameters = [path for path, tensor in _tensors(self._body).items() if isinstance(tensor, nn.Parameter)]
 
         def trained(tree: dict[str, Any]) -> Any:
             optimizer = tree["optimizer"]
@@ -162,12 +164,14 @@ class TorchHost:
 
     def check(self, tree: dict[str, Any]) -> None:
         """Raise a ValueError that names the first difference between a checkpoint and what is here."""
-        live, saved = _tensors(self.model), tree["model"]
+        live, saved = _tensors(self._body), tree["model"]
         for path in [*live, *saved]:
             if path not in live or path not in saved:
                 where = "the checkpoint" if path in saved else "the model"
                 raise ValueError(f"the checkpoint is of another model: only {where} has {path!r}")
             here, there = live[path], saved[path]
+            if here is not None:
+                here = local(here)
             if here is not None and there is not None and (here.shape, here.dtype) != (there.shape, there.dtype):
                 raise ValueError(
                     f"the checkpoint is of another model: {path!r} is {tuple(there.shape)} of {there.dtype} there "
@@ -184,6 +188,10 @@ class TorchHost:
                 "the checkpoint holds other tracked objects: "
                 f"{sorted(tree['tracked'])} there, {sorted(self.tracked)} here"
             )
+
+    def parameters(self) -> list[Tensor]:
+        """The parameters whose state the optimizer keeps here, in the order of its state's numbers."""
+        return _parameters(_keeper(self.optimizer))
 
     def _loose_parameters(self) -> list[Tensor]:
         """Parameters that the optimizer trains and the model does not hold (a learned loss weight, say)."""
@@ -240,8 +248,15 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside DDP, or the model itself."""
+    inner: nn.Module = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    return inner
+
+
 def _tensors(root: nn.Module) -> dict[str, Tensor | None]:
     """Every parameter and buffer of `root` by path; a place that may hold one and does not is None."""
+    reshard(root)
     return {
         f"{prefix}.{key}" if prefix else key: tensor
         for prefix, module in root.named_modules()
@@ -261,29 +276,70 @@ def _put_tensors(root: nn.Module, put: dict[str, Tensor | None]) -> None:
                 module._buffers[key] = put[path]
 
 
+def reshard(root: nn.Module) -> None:
+    """Put FSDP's parameters back into shards: a forward pass without a backward one leaves some of them whole."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        from torch.distributed.fsdp import FSDPModule
+
+        for module in root.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+
+
+def _keeper(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """The optimizer that keeps the state: of a ZeroRedundancyOptimizer the one inside, for this rank's parameters."""
+    if type(optimizer).__name__ != "ZeroRedundancyOptimizer":
+        return optimizer
+    inner: torch.optim.Optimizer = optimizer.optim  # type: ignore[attr-defined]
+    return inner
+
+
 def _optimizer_tree(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    index = {id(parameter): i for i, parameter in enumerate(_parameters(optimizer))}
+    keeper = _keeper(optimizer)
+    index = {id(parameter): i for i, parameter in enumerate(_parameters(keeper))}
     # Like torch's own state dicts: by a parameter's number; what is kept under any other key stays under it.
-    state = {index.get(id(key), key): values for key, values in optimizer.state.items()}
+    state = {index.get(id(key), key): values for key, values in keeper.state.items()}
     groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     return {"kind": type(optimizer).__name__, "state": state, "groups": groups}
 
 
 def _put_optimizer(optimizer: torch.optim.Optimizer, tree: dict[str, Any]) -> None:
-    parameters = _parameters(optimizer)
-    optimizer.state.clear()
+    keeper = _keeper(optimizer)
+    parameters = _parameters(keeper)
+    keeper.state.clear()
     for i, state in tree["state"].items():
-        optimizer.state[parameters[i] if isinstance(i, int) else i] = state
+        if isinstance(i, int) and isinstance(state, dict):
+            state = {name: shard_like(value, parameters[i]) for name, value in state.items()}
+        keeper.state[parameters[i] if isinstance(i, int) else i] = state
     for group, saved in zip(optimizer.param_groups, tree["groups"], strict=False):
         for key in [key for key in group if key != "params" and key not in saved]:
             del group[key]
         group.update(saved)
 
 
+def is_sharded(tensor: Any) -> bool:
+    """Whether this is a DTensor, of which a rank holds a shard."""
+    return hasattr(tensor, "to_local")
+
+
 def local(tensor: Tensor) -> Tensor:
     """The tensor itself, or this rank's shard of a distributed one."""
     tensor = tensor.detach()
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def shard_like(value: Any, parameter: Tensor) -> Any:
+    """A restored tensor that has the shape of a sharded parameter's shard, as a shard; anything else as it is."""
+    if not is_sharded(parameter) or not isinstance(value, Tensor) or is_sharded(value) or not value.dim():
+        return value
+    if value.shape != local(parameter).shape:
+        return value
+    from torch.distributed.tensor import DTensor
+
+    whole: Any = parameter
+    return DTensor.from_local(
+        value, whole.device_mesh, whole.placements, run_check=False, shape=whole.shape, stride=whole.stride()
+    )
 
 
 def _buffer(source: Tensor) -> Tensor:

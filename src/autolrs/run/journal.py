@@ -97,6 +97,18 @@ def times(run_dir: str | Path) -> list[float]:
     return [float(match[1]) for match in found if match]
 
 
+def discard_empty(run_dir: str | Path) -> bool:
+    """Whether a run folder holds no event; what a kill in the first moment left there (a header) is removed then."""
+    path = Path(run_dir) / NAME
+    if not path.exists():
+        return True
+    whole = path.read_bytes().split(b"\n")[:-1]
+    if len(whole) > 1:
+        return False
+    path.unlink()
+    return True
+
+
 def _line(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 

@@ -161,12 +161,15 @@ class Batches:
         self._epoch += 1
 
     def _announce(self, epoch: int) -> None:
-        # A loader that tells its sampler itself (Accelerate's) would undo what the sampler is told.
-        set_epoch = getattr(self.loader, "set_epoch", None)
-        if set_epoch is None:
-            set_epoch = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
-        if set_epoch is not None:
-            set_epoch(epoch)
+        """Tell the epoch to whatever shuffles by it: a DistributedSampler, also in a batch sampler, or a dataset."""
+        inner = getattr(self.loader, "batch_sampler", None)
+        owners = (getattr(self.loader, "sampler", None), inner, getattr(inner, "sampler", None))
+        told: list[Any] = []
+        for owner in (self.loader, *owners, getattr(self.loader, "dataset", None)):
+            set_epoch = getattr(owner, "set_epoch", None)
+            if set_epoch is not None and not any(owner is other for other in told):
+                set_epoch(epoch)
+                told.append(owner)
 
     def _draw_watched(self) -> tuple[Any, Any]:
         """A batch, and the random states before and after drawing it if that changed them."""
@@ -237,10 +240,13 @@ class Batches:
                 self._go_to(values["place"])
             elif values["length"]:
                 raise ValueError("the checkpoint is of another loader: of one without state_dict")
+            else:
+                self._epoch = values["since"]
         else:
             self._read_forward(values)
         self._cursor, self.recording = values["cursor"], values["recording"]
-        self._rng.set(values["rng"])
+        if values["rng"] is not None:
+            self._rng.set(values["rng"])
 
     def _read_forward(self, values: dict[str, Any]) -> None:
         self._cache, self._bytes, self._iterator, self._drawn = [], 0, None, 0
@@ -254,3 +260,11 @@ class Batches:
         for _ in range(values["length"] - values["lead"] - len(values["cached"])):
             self._draw()
         self._forced = []
+
+
+def from_epoch_start(values: dict[str, Any]) -> dict[str, Any]:
+    """A stream's `state_dict` moved back to the start of its epoch, for a loader whose shards are others now."""
+    place = values["place"]
+    epoch = max(values["since"] + len(values["starts"]), place["epoch"] if place else 0) - 1
+    nothing: dict[str, Any] = {"rng": None, "cursor": 0, "recording": False, "full": False, "places": {}, "place": None}
+    return {**nothing, "since": max(epoch, 0), "starts": [], "lead": 0, "cached": [], "length": 0}

@@ -11,7 +11,7 @@ import math
 from array import array
 from collections.abc import Callable, MutableMapping, Sequence
 from itertools import count, repeat
-from typing import Any
+from typing import Any, TypeVar
 
 from autolrs.core import engine
 from autolrs.core.divergence import diverged
@@ -42,6 +42,7 @@ from autolrs.core.types import (
     peak_lr,
     profile_steps,
 )
+from autolrs.run.comm import Alone, Comm, LostRankError, agree, average, first, share
 from autolrs.run.host import Host, Stream, Token, TrainingHost
 from autolrs.run.journal import Journal
 from autolrs.run.steps import RunIsOverError, StepInfo
@@ -49,6 +50,7 @@ from autolrs.run.steps import RunIsOverError, StepInfo
 _LONGEST = 1000  # steps between two readings of the losses, so that a long segment does not hoard device scalars
 
 Read = Callable[[Sequence[Any]], list[float]]
+T = TypeVar("T")
 
 
 class Session:
@@ -65,9 +67,14 @@ class Session:
         journal: Journal | None = None,
         read: Read | None = None,
         versions: dict[str, str] | None = None,
+        comm: Comm | None = None,
     ) -> None:
-        """`read` turns losses into floats, leaving out those of skipped steps; by default each is a number already."""
+        """`read` turns losses into floats, leaving out those of skipped steps; by default each is a number already.
+
+        With `comm` every rank has a session and a host of its own; all go through the same boundaries.
+        """
         self.host, self.strategy, self.stream, self.journal = host, strategy, stream, journal
+        self.comm: Comm = comm or Alone()
         self.listeners: list[Callable[[Event], None]] = []
         self._read: Read = read or (lambda losses: [float(loss) for loss in losses])
         self._started = engine.start(settings, validation=validation, versions=versions)
@@ -164,8 +171,9 @@ class Session:
         return StepInfo(lr, undone, self.committed_steps, self.raw_steps, self.done)
 
     def note(self, message: str) -> None:
-        """Put a remark into the journal."""
-        self.record(Noted(message))
+        """Put a remark into the journal, which rank 0 keeps."""
+        if self.comm.rank == 0:
+            self.record(Noted(message))
 
     def extend(self, total_steps: int) -> None:
         """Change the budget: the stretch under way ends here, and the rest is decided anew. Not between probes."""
@@ -173,7 +181,8 @@ class Session:
             raise RuntimeError("the budget cannot change while LRs are being probed: wait until `exploring` is False")
         if total_steps <= self.committed_steps:
             raise ValueError(f"`total_steps` must be above the {self.committed_steps} committed, got {total_steps}")
-        command, pending = self._command, self._read(self._pending)
+        agree(self.comm, {"total_steps": total_steps, "raw_steps": self.raw_steps}, "`extend`")
+        command, pending = self._command, self._losses_of_all()
         if isinstance(command, Commit) and self._done + len(pending):
             self._losses.extend(pending)
             done, skipped = self._done + len(pending), self._skipped
@@ -204,7 +213,7 @@ class Session:
     def _next(self) -> None:
         """Decide and begin the next command. One asked before a kill and never answered is repeated, not remade."""
         asked_before = self.state.outstanding[0] if self.state.outstanding else self.state.committing
-        command = asked_before or engine.decide(self.state, self.strategy)
+        command = asked_before or self._on_first(lambda: engine.decide(self.state, self.strategy))
         if isinstance(command, Finish):
             self._finish(command.reason)
             return
@@ -294,7 +303,7 @@ class Session:
         if command is None:
             self._pending = []
             raise RunIsOverError(f"a step was counted {'after the run was done' if self.begun else 'before `begin`'}")
-        losses = self._read(self._pending)
+        losses = self._losses_of_all()
         self._pending = []
         self._done += len(losses)  # a step that mixed precision skipped has no loss here and is taken again
         self._losses.extend(losses)
@@ -317,6 +326,20 @@ class Session:
             self.record(Committed(command.stage, command.profile, steps, thin(self._losses)))
             self._next()
 
+    def _losses_of_all(self) -> list[float]:
+        """The losses since the last boundary, averaged over ranks."""
+        losses, remark = share(self.comm, self._read(self._pending), len(self._pending), self.raw_steps)
+        if remark:
+            self.note(remark)
+        return losses
+
+    def _on_first(self, make: Callable[[], T]) -> T:
+        """Rank 0 decides, the others take its decision."""
+        if self.comm.size == 1:
+            return make()
+        decided: T = decode(first(self.comm, lambda: encode(make()), "a decision"))
+        return decided
+
     def _close(self) -> int:
         """The command is carried out; returns its steps. Its event comes after: a listener may save the run then."""
         steps = self._done
@@ -333,7 +356,9 @@ class Session:
 
     def _evaluate(self, probe: Probe) -> float:
         try:
-            return float(self.host.evaluate())
+            return average(self.comm, self.host.evaluate, "`evaluate`")
+        except LostRankError:
+            raise
         except Exception as error:
             where = f"probe {probe.index} of stage {probe.stage}, after {self.state.committed_steps} committed steps"
             self.rollback()
@@ -343,7 +368,7 @@ class Session:
 
     def _answer(self, probe: Probe) -> None:
         series = self._values if probe.metric == "validation" else list(self._losses)
-        forecast = self.strategy.judge(self.state, probe, series)
+        forecast = self._on_first(lambda: self.strategy.judge(self.state, probe, series))
         lr, evaluations, steps = peak_lr(probe.profile), len(self._values), self._close()
         self.record(Probed(probe.stage, probe.index, lr, steps, thin(series), forecast, evaluations))
         self._after_probe(probe)
@@ -357,7 +382,8 @@ class Session:
     def _after_probe(self, probe: Probe) -> None:
         if probe.stage < 0:
             lrs = [locate(probe.profile, i)[0].lr_start for i in range(len(self._losses))]
-            self.record(conclude(lrs, list(self._losses), self.state.settings.base_lr))
+            base_lr = self.state.settings.base_lr
+            self.record(self._on_first(lambda: conclude(lrs, list(self._losses), base_lr)))
         else:
             retained = self.strategy.retained(self.state)
             for index in [index for index in self._kept if index not in retained]:
