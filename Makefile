@@ -10,15 +10,16 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c const
 TORCH := $(shell grep '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test test-tensorflow lint bench docs clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    show AutoLRS choosing learning rates on a small task"
 	@echo "make test    lint, types and tests"
 	@echo "make lint    lint and types only"
-	@echo "make bench   measure the overhead per training step"
-	@echo "make docs    run the examples in the documentation"
+	@echo "make bench   the smoke profile of every task, rival and table"
+	@echo "make docs    build the documentation site and run its examples"
+	@echo "make test-tensorflow   the Keras adapter on TensorFlow, which it installs"
 	@echo "make clean   remove caches and build products (keeps .venv and runs)"
 
 demo: $(VENV)/.demo-stamp
@@ -32,10 +33,15 @@ lint: $(VENV)/.test-stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy src/autolrs
 
-bench: $(VENV)/.demo-stamp
-	@$(BIN)/autolrs bench overhead
+test-tensorflow: $(VENV)/.test-stamp
+	$(INSTALL) tensorflow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_keras_.py -k tensorflow
+
+bench: $(VENV)/.test-stamp
+	@OMP_NUM_THREADS=1 $(BIN)/autolrs bench smoke --out runs/smoke
 
 docs: $(VENV)/.test-stamp
+	$(BIN)/mkdocs build --strict
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/docs
 
 clean:
@@ -56,6 +62,6 @@ $(VENV)/.demo-stamp: pyproject.toml constraints.txt | $(BIN)/pip
 	@touch $@
 
 $(VENV)/.test-stamp: $(VENV)/.demo-stamp
-	@echo "  autolrs[dev]: test and lint tools"
+	@echo "  autolrs[dev]: every adapter, test and lint tools"
 	@$(INSTALL) -e '.[dev]'
 	@touch $@

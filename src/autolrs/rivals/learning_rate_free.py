@@ -33,7 +33,7 @@ def prodigy(model: nn.Module, like: Optimizer) -> Any:
 
 def d_adaptation(model: nn.Module, like: Optimizer) -> Any:
     """D-Adaptation at its default LR of 1: DAdaptSGD with the momentum of `like`, or DAdaptAdam."""
-    import dadaptation  # type: ignore[import-untyped]
+    import dadaptation
 
     group = like.param_groups[0]
     if isinstance(like, torch.optim.SGD):
