@@ -34,7 +34,7 @@ from autolrs.run.session import Session
 from autolrs.run.steps import RunIsOverError, StepInfo
 from autolrs.run.trackers import Trackers
 
-AVERAGED_STEPS = 1000  # a run below this is too short for an average to gain by (docs/research-log.md)
+AVERAGED_STEPS = 1000  # below this, the two validations at the end would cost miniature runs (docs/research-log.md)
 _AVERAGER = "(averaging)"  # among the tracked objects; no name that a user can give
 _QUIET_BATCHES = 1000  # batches without a step after which `batches` says that `step` was forgotten
 
