@@ -15,6 +15,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Lightning's own use of a part of torch that is going away, and its advice for large machines.
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning:lightning")
 @pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers::lightning")
+# numpy 2 about how Keras itself converts torch's tensors.
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy:DeprecationWarning:keras")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_blocks_of_the_page_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

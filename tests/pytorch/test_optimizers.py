@@ -2,11 +2,32 @@
 
 import io
 
+import prodigyopt
 import pytest
+import schedulefree
 import torch
 from nets import PAPER, X, Y, auto_for, bare, loss_of, make, net, same, shuffled, tensors, train
 
 import autolrs
+
+
+class SignMomentum(torch.optim.Optimizer):
+    """An optimizer of a user's own: tensors in its state, a number in its groups that every step changes."""
+
+    def __init__(self, params, lr, decay=0.9):
+        super().__init__(params, {"lr": lr, "decay": decay, "taken": 0})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["taken"] += 1
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["mean"] = torch.zeros_like(p)
+                state["mean"].mul_(group["decay"]).add_(p.grad)
+                p.sub_(group["lr"] / group["taken"] ** 0.5 * state["mean"].sign())
+
 
 OPTIMIZERS = {
     "sgd": (torch.optim.SGD, {"momentum": 0.0}),
@@ -24,12 +45,19 @@ OPTIMIZERS = {
     "adagrad": (torch.optim.Adagrad, {}),
     "rmsprop": (torch.optim.RMSprop, {"momentum": 0.5, "centered": True}),
     "adadelta": (torch.optim.Adadelta, {}),
+    "schedule-free adamw": (schedulefree.AdamWScheduleFree, {"warmup_steps": 5}),
+    "schedule-free sgd": (schedulefree.SGDScheduleFree, {}),
+    "prodigy": (prodigyopt.Prodigy, {"lr": 1.0}),
+    "custom": (SignMomentum, {}),
 }
 
 
 def fresh(name):
     kind, options = OPTIMIZERS[name]
-    return make(kind=kind, **{k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in options.items()})
+    made = make(kind=kind, **{k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in options.items()})
+    if name.startswith("schedule-free"):
+        made[1].train()
+    return made
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -240,3 +268,24 @@ def test_the_paper_run_lowers_the_loss():
     with torch.no_grad():
         assert loss_of(model.eval(), (X, Y)).item() < 0.7 * before
     assert PAPER["total_steps"] == 60
+
+
+def test_evaluate_sees_the_weights_that_schedule_free_means_and_leaves_those_it_trains():
+    model, optimizer, loader = fresh("schedule-free adamw")
+    seen = []
+
+    def evaluate():
+        seen.append((optimizer.param_groups[0]["train_mode"], tensors(model)))
+        return loss_of(model, (X, Y)).item()
+
+    auto = auto_for(model, optimizer, evaluate=evaluate, eval_every=5, replay=True)
+    train(auto, model, optimizer, loader, stop=48)
+    before = tensors(model)
+    auto.host.evaluate()
+    assert same(before, tensors(model)) and optimizer.param_groups[0]["train_mode"]
+    optimizer.eval()
+    assert not seen[-1][0] and same(seen[-1][1], tensors(model)) and not same(seen[-1][1], before)
+    optimizer.train()
+    model, optimizer, loader = fresh("schedule-free adamw")
+    train(auto_for(model, optimizer, evaluate=evaluate, eval_every=5, replay=True), model, optimizer, loader)
+    assert len(seen) > 6

@@ -454,7 +454,7 @@ def test_errors_of_the_disk_never_stop_a_training(tmp_path, monkeypatch):
     model, optimizer, data = make()
     auto = auto_for(model, optimizer, run_dir=tmp_path)
     monkeypatch.setattr(checkpoint.torch, "save", full)
-    monkeypatch.setattr(checkpoint.Schedule, "save", full)
+    monkeypatch.setattr(autolrs.Schedule, "save", full)
     with pytest.warns(RuntimeWarning, match="training goes on") as caught:
         train(auto, model, optimizer, data)
     assert auto.committed_steps == 60 and len(caught) == 5

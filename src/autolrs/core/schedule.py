@@ -57,6 +57,12 @@ class Schedule:
         parts = [s.lr_start + (s.lr_end - s.lr_start) * (np.arange(s.steps) / s.steps) for s in self.segments]
         return np.concatenate(parts) if parts else np.zeros(0)
 
+    def _table(self) -> NDArray[np.float64]:
+        """LR of every step and of all after the end. Looked up, an LR is the very one that a run was given."""
+        if not self.segments:
+            raise ValueError("the schedule is empty: no step was committed")
+        return np.append(self.lrs(), self.segments[-1].lr_end)
+
     def to_json(self) -> dict[str, Any]:
         """Plain values, with the schema's version."""
         rows = [[s.steps, s.lr_start, s.lr_end] for s in self.segments]
@@ -109,15 +115,10 @@ class Schedule:
             import jax.numpy as jnp
         except ImportError as error:
             raise ImportError("to_optax needs JAX: pip install 'autolrs[jax]'") from error
-        ends = jnp.asarray(self._ends)
-        steps = jnp.asarray([s.steps for s in self.segments])
-        start = jnp.asarray([s.lr_start for s in self.segments])
-        end = jnp.asarray([s.lr_end for s in self.segments])
+        table = jnp.asarray(self._table())
 
         def schedule(count: Any) -> Any:
-            i = jnp.minimum(jnp.searchsorted(ends, count, side="right"), len(self.segments) - 1)
-            done = jnp.clip((count - (ends[i] - steps[i])) / steps[i], 0.0, 1.0)
-            return start[i] + (end[i] - start[i]) * done
+            return table[jnp.minimum(count, self.total_steps)]
 
         return schedule
 
@@ -132,19 +133,14 @@ class Schedule:
 
 def _keras_schedule(keras: Any, schedule: Schedule) -> Any:
     ops = keras.ops
-    ends = np.asarray(schedule._ends, "float32")
-    table = np.array([[s.steps, s.lr_start, s.lr_end] for s in schedule.segments], "float32")
+    table = schedule._table().astype("float32")
 
     class AutoLRSSchedule(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
         """Piecewise linear, as found by autolrs."""
 
         def __call__(self, step: Any) -> Any:
-            step = ops.cast(step, "float32")
-            last = len(ends) - 1
-            i = ops.minimum(ops.sum(ops.cast(ops.convert_to_tensor(ends) <= step, "int32")), last)
-            row = ops.take(ops.convert_to_tensor(table), i, axis=0)
-            done = ops.clip((step - (ops.take(ops.convert_to_tensor(ends), i) - row[0])) / row[0], 0.0, 1.0)
-            return row[1] + (row[2] - row[1]) * done
+            step = ops.minimum(ops.cast(step, "int32"), schedule.total_steps)
+            return ops.take(ops.convert_to_tensor(table), step)
 
         def get_config(self) -> dict[str, Any]:
             return {"schedule": schedule.to_json()}

@@ -12,7 +12,6 @@ import os
 import pickle
 import shutil
 import uuid
-import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autolrs.core.engine import State
-from autolrs.core.schedule import Schedule
 from autolrs.pytorch import shards
 from autolrs.pytorch.state import TorchHost
 from autolrs.run.comm import Alone, Comm, first
+from autolrs.run.files import check_same_run, give_up, save_schedule
+
+__all__ = ["NAME", "PREVIOUS", "check_same_run", "load", "save", "save_schedule"]
 
 NAME = "checkpoint.pt"
 PREVIOUS = "checkpoint.previous.pt"
@@ -61,7 +61,7 @@ def save(
     else:
         _clean(run_dir, comm, {number, before})
     if error is not None:
-        _give_up(path, error)
+        give_up(path, partial, error)
     return before if failed else number
 
 
@@ -95,31 +95,6 @@ def load(
     if remarks:
         raise ValueError("; ".join(remarks))
     return None, ""
-
-
-def save_schedule(run_dir: Path, schedule: Schedule) -> None:
-    """Write `schedule.json`, replaced whole."""
-    path, partial = run_dir / "schedule.json", run_dir / "schedule.json.partial"
-    try:
-        schedule.save(partial)
-        os.replace(partial, path)
-    except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
-        _give_up(path, error)
-
-
-def check_same_run(where: str, recorded: State, settings: dict[str, Any], validation: bool) -> None:
-    """Raise an error that names the first setting in which a recorded run differs from what is given now."""
-    for name, value in settings.items():
-        if not hasattr(recorded.settings, name):
-            raise TypeError(f"unknown setting `{name}`")
-        there = getattr(recorded.settings, name)
-        if there != (tuple(value) if isinstance(value, list) else value):
-            raise ValueError(f"`{name}` is {there!r} in {where} and {value!r} here: a run goes on as it began")
-    if recorded.validation != validation:
-        was = "" if recorded.validation else "not "
-        raise ValueError(f"the run in {where} was {was}given `evaluate`: give the same now")
 
 
 def _name_of(number: str, rank: int) -> str:
@@ -206,12 +181,3 @@ def _clean(run_dir: Path, comm: Comm, kept: set[str]) -> None:
         for path in run_dir.glob(_shards_of("*")):
             if path.name.split(".")[1] not in kept:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def _give_up(path: Path, error: Exception) -> None:
-    reason = getattr(error, "strerror", None) or error
-    warnings.warn(
-        f"cannot write {path}: {reason}; the previous one is kept and training goes on",
-        RuntimeWarning,
-        stacklevel=4,
-    )

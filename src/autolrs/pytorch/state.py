@@ -81,11 +81,16 @@ class TorchHost:
         assert self._evaluate is not None
         modes = [(module, module.training) for module in self.model.modules()]
         rng = self.rng.get()
+        swapped = self._swap_weights()
         self.model.eval()
         try:
             with nullcontext() if raw else self.around_evaluate():
                 return number(self._evaluate(), "the value of `evaluate`")
         finally:
+            if swapped:
+                self.optimizer.train()  # type: ignore[attr-defined]
+                for parameter, weights in swapped:  # swapping there and back is not exact
+                    parameter.data.copy_(weights)
             for module, training in modes:
                 module.training = training
             self.rng.set(rng)
@@ -192,6 +197,14 @@ class TorchHost:
     def parameters(self) -> list[Tensor]:
         """The parameters whose state the optimizer keeps here, in the order of its state's numbers."""
         return _parameters(_keeper(self.optimizer))
+
+    def _swap_weights(self) -> list[tuple[Tensor, Tensor]]:
+        """Have an optimizer with modes (Schedule-Free) show the weights that it means; returns those it trains."""
+        if not (hasattr(self.optimizer, "eval") and self.optimizer.param_groups[0].get("train_mode")):
+            return []
+        weights = [(parameter, parameter.detach().clone()) for parameter in _parameters(self.optimizer)]
+        self.optimizer.eval()
+        return weights
 
     def _loose_parameters(self) -> list[Tensor]:
         """Parameters that the optimizer trains and the model does not hold (a learned loss weight, say)."""

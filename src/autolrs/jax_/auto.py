@@ -1,0 +1,237 @@
+"""`fit` for the plain loop, `AutoLRS` for a loop of your own: a thin shell over `run/session.py`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import autolrs
+from autolrs.core.engine import Strategy
+from autolrs.core.schedule import Schedule
+from autolrs.core.types import Committed, Event, Extended, Finished, Resumed
+from autolrs.jax_.host import JaxHost, copy_tree, read_losses
+from autolrs.run import archive, files
+from autolrs.run.replay import Batches
+from autolrs.run.start import open_session
+from autolrs.run.steps import StepInfo
+
+NAME = "checkpoint.npz"
+_QUIET_BATCHES = 1000  # batches without a step after which `batches` says that `step` was forgotten
+
+StepFunction = Callable[[Any, Any, Any], tuple[Any, Any]]
+
+
+class AutoLRS:
+    """Finds the learning-rate schedule of a training whose state is a pytree.
+
+    Args:
+        state: parameters, optimizer state, random keys: all that a step changes, as one pytree; `auto.state` later on.
+        total_steps: committed steps; None goes on until the loop is left (strategy "paper" only).
+        lr: the search interval (min, max), or "auto" to find it by a range test.
+        strategy: "horizon" (one search on miniature runs), "paper" (Algorithm 1), or an object of `core.strategies`.
+        evaluate: `state -> float`, the validation loss on a small fixed subset.
+        run_dir: folder for the journal, the schedule and a checkpoint after commits; None keeps everything in memory.
+        resume: go on with the run that `run_dir` holds, if it holds one; `state` is then one built as it was at first.
+        seed: of the search where it draws (random search).
+        checkpoint_every: commits between two checkpoints in `run_dir`; 0 writes none.
+        settings: any field of `autolrs.Settings` by name.
+    """
+
+    def __init__(
+        self,
+        state: Any,
+        *,
+        total_steps: int | None = None,
+        lr: tuple[float, float] | str = "auto",
+        strategy: str | Strategy = "horizon",
+        evaluate: Callable[[Any], Any] | None = None,
+        run_dir: str | Path | None = None,
+        resume: bool = False,
+        seed: int = 0,
+        checkpoint_every: int = 1,
+        **settings: Any,
+    ) -> None:
+        if checkpoint_every < 0:
+            raise ValueError(f"`checkpoint_every` must not be negative, got {checkpoint_every}")
+        self.host = JaxHost(state, evaluate)
+        self.run_dir = None if run_dir is None else Path(run_dir)
+        self._checkpoint_every, self._commits = checkpoint_every, 0
+        self._feed: Batches | None = None
+        self._feed_state: dict[str, Any] | None = None
+        self.session, self._found = open_session(
+            self.host,
+            strategy,
+            validation=evaluate is not None,
+            run_dir=run_dir,
+            resume=resume,
+            read=read_losses,
+            versions={"autolrs": autolrs.__version__, "jax": jax.__version__},
+            **{"total_steps": total_steps, "lr": lr, "seed": seed, **settings},
+        )
+        self.session.listeners.append(self._on_event)
+        if self._found and self.run_dir is not None and (self.run_dir / NAME).exists():
+            self._load(archive.load(self.run_dir / NAME), own_journal=True)
+
+    # The loop
+
+    @property
+    def state(self) -> Any:
+        """The training state now. Read it anew for every step: around probes it is put back."""
+        return self.host.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.host.state = state
+
+    @property
+    def lr(self) -> Any:
+        """LR of the next step, a scalar on the device."""
+        self._begin()
+        return self.host.lr
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Batches of `loader`, epoch after epoch, until `total_steps` are committed; see `autolrs.AutoLRS.batches`."""
+        feed = self._feed if self._feed is not None and self._feed.loader is loader else self._new_feed(loader)
+        self._begin()
+        if self.exploring and self.session.state.settings.replay and not feed.recording:
+            feed.mark()
+        steps, quiet = -1, 0
+        while not self.done:
+            yield feed.next()
+            quiet = quiet + 1 if self.raw_steps == steps else 0
+            steps = self.raw_steps
+            if quiet >= _QUIET_BATCHES:
+                raise RuntimeError(f"`auto.step(loss)` was not called for {quiet} batches: call it after each step")
+        self._feed_state, self._feed, self.session.stream = feed.state_dict(), None, None
+
+    def step(self, loss: Any) -> StepInfo:
+        """Count a step with this loss, an array on the device that nobody reads yet, and set the LR of the next."""
+        return self.session.step(loss)
+
+    def extend(self, total_steps: int) -> None:
+        """Change the budget, during the run or after it; see `autolrs.AutoLRS.extend`."""
+        self.session.extend(total_steps)
+
+    # What people ask
+
+    @property
+    def exploring(self) -> bool:
+        """Whether the next step belongs to a probe and will be undone."""
+        return self.session.exploring
+
+    @property
+    def done(self) -> bool:
+        """Whether `total_steps` are committed."""
+        return self.session.done
+
+    @property
+    def committed_steps(self) -> int:
+        """Steps that changed the state for good."""
+        return self.session.committed_steps
+
+    @property
+    def raw_steps(self) -> int:
+        """All steps: committed, probed and aborted."""
+        return self.session.raw_steps
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule committed so far."""
+        return self.session.state.schedule
+
+    # Checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on exactly, also in the middle of a probe: a flat dictionary of numpy arrays."""
+        return archive.pack(self._tree())
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from `state_dict`, on an object that was made as that one was."""
+        self._load(archive.unpack(state_dict), own_journal=False)
+
+    def _tree(self) -> dict[str, Any]:
+        session = self.session.state_dict()
+        tokens = [session["base"], session["guard"], *(kept[0] for kept in session["kept"].values())]
+        return {
+            "session": session,
+            "host": self.host.dump(token for token in tokens if token is not None),
+            "feed": self._feed_state if self._feed is None else self._feed.state_dict(),
+        }
+
+    def _load(self, tree: dict[str, Any], *, own_journal: bool) -> None:
+        self.host.load(tree["host"])
+        self._feed_state = tree["feed"]
+        if self._feed is not None and self._feed_state is not None:
+            self._feed.load_state_dict(self._feed_state)
+        self.session.load_state_dict(tree["session"], own_journal=own_journal)
+
+    # Inside
+
+    def _begin(self) -> None:
+        """At the first step, so that a state replaced or a loader given before it is what the first snapshot sees."""
+        if self.session.begun:
+            return
+        if self.session.state.settings.replay and self._feed is None:
+            message = "`replay` needs `auto.batches(loader)`: without it every probe sees the batches that come next"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+        if self._found:
+            assert self.session.journal is not None
+            self.session.journal.append(Resumed(1))  # no checkpoint yet: the run starts anew
+            self.session.go_on()
+        else:
+            self.session.begin()
+
+    def _new_feed(self, loader: Iterable[Any]) -> Batches:
+        settings = self.session.state.settings
+        self._feed = feed = Batches(
+            loader,
+            self.host.rng,
+            replay=settings.replay,
+            limit=settings.replay_bytes,
+            size=lambda batch: sum(getattr(leaf, "nbytes", 64) for leaf in jax.tree.leaves(batch)),
+            clone=copy_tree,
+            note=self.session.note,
+        )
+        if self._feed_state is not None:
+            feed.load_state_dict(self._feed_state)
+            self._feed_state = None
+        if settings.replay:
+            self.session.stream = feed
+        return feed
+
+    def _on_event(self, event: Event) -> None:
+        if self.run_dir is None:
+            return
+        due = isinstance(event, (Extended, Finished))
+        if isinstance(event, Committed):
+            self._commits += 1
+            due = self._checkpoint_every > 0 and self._commits % self._checkpoint_every == 0
+            files.save_schedule(self.run_dir, self.schedule)
+        if due and self._checkpoint_every:
+            archive.save(self.run_dir / NAME, self._tree())
+
+
+def fit(
+    step: StepFunction,
+    state: Any,
+    batches: Iterable[Any],
+    *,
+    on_step: Callable[[StepInfo, Any, Any], None] | None = None,
+    **options: Any,
+) -> AutoLRS:
+    """Train `state` for `total_steps` with `step(state, batch, lr) -> (state, loss)`, which you have jitted.
+
+    `batches` must start anew each time it is iterated. `on_step(info, state, loss)` is called after every committed
+    step, never for a probe's. All other options are those of `AutoLRS`, which is returned: see its `state`, `schedule`.
+    """
+    auto = AutoLRS(state, **options)
+    for batch in auto.batches(batches):
+        auto.state, loss = step(auto.state, batch, auto.lr)
+        info = auto.step(loss)
+        if on_step is not None and not info.exploring:
+            on_step(info, auto.state, loss)
+    return auto

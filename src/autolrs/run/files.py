@@ -1,0 +1,47 @@
+"""What all adapters do with a run folder: write the schedule, survive a full disk, refuse another run's settings."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from autolrs.core.engine import State
+from autolrs.core.schedule import Schedule
+
+
+def save_schedule(run_dir: Path, schedule: Schedule) -> None:
+    """Write `schedule.json`, replaced whole."""
+    partial = run_dir / "schedule.json.partial"
+    try:
+        schedule.save(partial)
+        os.replace(partial, run_dir / "schedule.json")
+    except OSError as error:
+        give_up(run_dir / "schedule.json", partial, error)
+
+
+def give_up(path: Path, partial: Path, error: Exception) -> None:
+    """A file could not be written: remove what there is of it, and say so."""
+    with suppress(OSError):
+        partial.unlink()
+    reason = getattr(error, "strerror", None) or error
+    warnings.warn(
+        f"cannot write {path}: {reason}; the previous one is kept and training goes on",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+def check_same_run(where: str, recorded: State, settings: dict[str, Any], validation: bool) -> None:
+    """Raise an error that names the first setting in which a recorded run differs from what is given now."""
+    for name, value in settings.items():
+        if not hasattr(recorded.settings, name):
+            raise TypeError(f"unknown setting `{name}`")
+        there = getattr(recorded.settings, name)
+        if there != (tuple(value) if isinstance(value, list) else value):
+            raise ValueError(f"`{name}` is {there!r} in {where} and {value!r} here: a run goes on as it began")
+    if recorded.validation != validation:
+        was = "" if recorded.validation else "not "
+        raise ValueError(f"the run in {where} was {was}given `evaluate`: give the same now")

@@ -1,0 +1,349 @@
+"""Cases of the Keras adapter, the same for every backend; `test_keras_.py` runs them here and in other processes."""
+
+import json
+import os
+import signal
+import sys
+import traceback
+import warnings
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import keras
+import numpy as np
+
+from autolrs import Schedule
+from autolrs.core.types import Failed
+from autolrs.keras_ import AutoLRS, KerasHost
+from autolrs.testing import host_conformance
+
+X = np.random.default_rng(0).normal(size=(42, 6)).astype("float32")
+Y = (X @ np.random.default_rng(1).normal(size=(6, 3))).argmax(1)
+PAPER = {
+    **{"strategy": "paper", "lr": (1e-3, 1e-1), "total_steps": 54, "stage_steps": 18, "max_stage_steps": 36},
+    **{"probe_fraction": 0.25, "n_probes": 3},
+}
+HORIZON = {"strategy": "horizon", "lr": (1e-4, 1.0), "total_steps": 120, "max_cost": 1.7}
+FIT = {"batch_size": 7, "verbose": 0}
+
+
+def make(lr=1e-2, plain=False, **options):
+    """Dense layers, batch normalisation and dropout; six batches of seven make an epoch."""
+    keras.utils.set_random_seed(0)
+    middle = [] if plain else [keras.layers.BatchNormalization(), keras.layers.Dropout(0.2)]
+    layers = [keras.layers.Input((6,)), keras.layers.Dense(8, "relu"), *middle, keras.layers.Dense(3)]
+    model = keras.Sequential(layers)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(lr), loss, metrics=["accuracy"], **options)
+    return model
+
+
+def callback(options, **more):
+    return AutoLRS(X, Y, batch_size=7, **{**options, **more})
+
+
+def weights(model):
+    return [np.array(keras.ops.convert_to_numpy(v)) for v in (*model.variables, *model.optimizer.variables)]
+
+
+def trained(model):
+    """All variables but the LR, which a replay does not have."""
+    values = [v for v in (*model.variables, *model.optimizer.variables) if "learning_rate" not in v.path]
+    return [np.array(keras.ops.convert_to_numpy(v)) for v in values]
+
+
+def same(a, b):
+    return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def refuses(kind, message, call, *args, **options):
+    try:
+        call(*args, **options)
+    except kind as error:
+        assert message in str(error), str(error)
+    else:
+        raise AssertionError(f"not refused: {message}")
+
+
+class Log(keras.callbacks.Callback):
+    """All that another callback can see."""
+
+    def __init__(self, every_batch=True):
+        super().__init__()
+        self.rows, self.every_batch = [], every_batch
+
+    def note(self, *what):
+        optimizer = self.model.optimizer
+        self.rows.append((*what, float(optimizer.learning_rate), int(optimizer.iterations)))
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.every_batch:
+            self.note("begin", batch)
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.every_batch:
+            self.note("end", batch, sorted(logs.items()))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.note("epoch", epoch, sorted(logs.items()))
+
+
+class Harness:
+    """Two models take turns, set back to their first values: compiling a new one each time would take minutes."""
+
+    models, turn = [], count()
+
+    def __init__(self):
+        if len(self.models) < 2:
+            model = make()
+            model.train_on_batch(X[:7], Y[:7])  # builds the optimizer and the metrics
+            host = KerasHost(model, lambda: model.evaluate(X, Y, verbose=0)[0])
+            self.models.append((host, host.snapshot()))
+        self.host, first = self.models[next(self.turn) % 2 if len(self.models) == 2 else -1]
+        self.host.restore(first)
+        if hasattr(self.host.model, "train"):
+            self.host.model.train()
+        self.rewind()
+
+    def step(self):
+        i = self._next % 6 * 7
+        self._next += 1
+        return self.host.step((X[i : i + 7], Y[i : i + 7]))
+
+    def rewind(self):
+        self._next = 0
+
+    def lrs(self):
+        return [self.host.lr()]
+
+    def weights(self):
+        return [*weights(self.host.model), np.random.get_state()[1]]  # noqa: NPY002 - is restored too
+
+
+def case_the_host_conforms():
+    host_conformance(Harness)
+
+
+def fit_and_replay(options, every_batch, **more):
+    """A run with probes and a plain `fit` with its schedule log, save and end with the same, to the bit."""
+    ends = []
+    schedule = None
+    for _ in range(2):
+        model = make() if schedule is None else make(schedule.to_keras())
+        auto = callback(options, **more)
+        log = Log(every_batch)
+        with TemporaryDirectory() as folder:
+            path = f"{folder}/{{epoch}}.weights.h5"
+            saver = keras.callbacks.ModelCheckpoint(path, save_weights_only=True)
+            callbacks = [log, saver] if schedule else [auto, log, saver]
+            epochs = options["total_steps"] // 6
+            history = model.fit(X, Y, **FIT, epochs=epochs, validation_data=(X[:14], Y[:14]), callbacks=callbacks)
+            saved = sorted(os.listdir(folder))
+            model_saved = make()
+            model_saved.load_weights(f"{folder}/2.weights.h5", skip_mismatch=True)
+        if schedule is None:
+            schedule = Schedule.from_json(auto.schedule.to_json())
+            assert auto.done and auto.committed_steps == options["total_steps"] < auto.raw_steps
+            assert len(model.metrics_variables) == len(make().metrics_variables) + 2  # an accuracy that is built
+        ends.append(
+            (history.history, log.rows, saved, [np.array(w) for w in model_saved.get_weights()], trained(model))
+        )
+    for a, b in zip(ends[0][:3], ends[1][:3], strict=True):
+        assert a == b, (a, b)
+    assert same(ends[0][3], ends[1][3]) and same(ends[0][4], ends[1][4])
+
+
+def case_a_paper_run_logs_and_saves_what_a_replay_of_its_schedule_does():
+    evaluated = []
+    fit_and_replay(PAPER, False, evaluate=lambda: evaluated.append(1) or 1.0, eval_every=3)
+    assert evaluated
+
+
+def case_a_horizon_run_logs_and_saves_what_a_replay_of_its_schedule_does():
+    # On JAX a callback that looks at the model makes the trainer put its state back, and hides what happens without.
+    fit_and_replay(HORIZON, keras.backend.backend() != "jax")
+
+
+def case_fit_ends_at_total_steps_in_the_middle_of_an_epoch_and_a_second_one_goes_on():
+    model, auto = make(), callback(PAPER, total_steps=57)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, Y, **FIT, epochs=4, callbacks=[auto])
+    assert ["24 of 57" in str(w.message) for w in caught if w.category is RuntimeWarning] == [True], list(
+        map(str, caught)
+    )
+    history = model.fit(X, Y, **FIT, epochs=100, callbacks=[auto])
+    assert auto.done and int(model.optimizer.iterations) == 57 and len(history.epoch) == 6
+    assert auto.schedule.total_steps == 57
+
+
+def case_the_loss_of_each_batch_is_exact():
+    model, expected, found = make(plain=True), [], []
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    class See(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            part = slice(7 * batch, 7 * batch + 7)
+            value = loss(Y[part], self.model(X[part], training=True))
+            expected.append(float(keras.ops.convert_to_numpy(value)))
+
+    auto = callback({**PAPER, "total_steps": 18, "n_probes": 1})
+    on_train_begin = auto.on_train_begin
+
+    def watched(logs=None):
+        on_train_begin(logs)
+        step = auto.session.step
+        auto.session.step = lambda loss: (None if auto.session.exploring else found.append(loss), step(loss))[1]
+
+    auto.on_train_begin = watched
+    model.fit(X, Y, **FIT, epochs=3, shuffle=False, callbacks=[auto, See()])
+    if keras.backend.backend() == "torch":
+        assert found == expected
+    else:  # compiled there, not here
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert len(found) == 18
+
+
+def case_probes_may_read_a_dataset():
+    class Sequence(keras.utils.PyDataset):
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, i):
+            return X[7 * i : 7 * i + 7], Y[7 * i : 7 * i + 7]
+
+    model = make()
+    auto = AutoLRS(Sequence(workers=1), **PAPER, replay=True)
+    model.fit(Sequence(workers=1), epochs=9, verbose=0, callbacks=[auto])
+    assert auto.done
+
+
+def case_a_loss_that_is_not_finite_undoes_the_stretch():
+    model, auto, events = make(), callback(HORIZON), []
+    broken = [False]
+
+    class Break(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if auto.committed_steps == 40 and not broken[0]:
+                broken[0] = True
+                self.model.layers[0].kernel.assign(np.full((6, 8), np.nan))
+                auto.session.listeners.append(events.append)
+
+    model.fit(X, Y, **FIT, epochs=50, callbacks=[auto, Break()])
+    assert sum(isinstance(event, Failed) for event in events) == 1
+    assert auto.done and int(model.optimizer.iterations) == 120 and all(np.isfinite(w).all() for w in weights(model))
+
+
+def case_what_cannot_work_is_refused_by_name():
+    def fit(model, auto):
+        model.fit(X, Y, **FIT, callbacks=[auto])
+
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    refuses(ValueError, "is a schedule: give it a number", fit, make(schedule), callback(PAPER))
+    refuses(ValueError, "keep_winner", callback, PAPER, keep_winner=True, replay=True)
+    refuses(ValueError, "averaging", fit, make(), callback(PAPER, averaging=True))
+    refuses(ValueError, "save_freq", callback, PAPER, save_freq=0)
+    refuses(TypeError, "unknown setting `stages`", fit, make(), callback(PAPER, stages=3))
+
+    with TemporaryDirectory() as folder:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            make().fit(X, Y, **FIT, epochs=3, callbacks=[callback(PAPER, run_dir=folder)])
+        refuses(FileExistsError, "resume=True", fit, make(), callback(PAPER, run_dir=folder))
+        again = callback(PAPER, run_dir=folder, resume=True)
+        refuses(ValueError, "stands at iteration 0, but", fit, make(), again)
+        again = callback(PAPER, run_dir=folder, resume=True, n_probes=4)
+        refuses(ValueError, "`n_probes` is 3", fit, make(), again)
+
+
+def case_another_callback_that_sets_the_lr_is_noticed():
+    other = keras.callbacks.LearningRateScheduler(lambda epoch, lr: 0.5 if epoch == 2 else lr)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model, auto = make(), callback(PAPER)
+        model.fit(X, Y, **FIT, epochs=9, callbacks=[auto, other])
+    assert ["LR is 0.5 but autolrs set" in str(w.message) for w in caught if w.category is RuntimeWarning] == [True], (
+        list(map(str, caught))
+    )
+    assert auto.done
+
+
+def toys(values):
+    return {strategy: toy(strategy, options) for strategy, options in values.items()}
+
+
+def toy(strategy, values):
+    """Two coordinates of a quadratic, whose schedule every adapter finds alike."""
+    curvature = np.array([1.0, 0.05], "float32")
+
+    class Toy(keras.layers.Layer):
+        def build(self, shape):
+            self.w = self.add_weight(shape=(2,), initializer="ones")
+
+        def call(self, x):
+            return x + 0.5 * keras.ops.sum(keras.ops.convert_to_tensor(curvature) * self.w * self.w) + 0.1
+
+    model = keras.Sequential([keras.layers.Input((1,)), Toy()])
+    model.compile(keras.optimizers.SGD(0.1), lambda y, prediction: prediction[:, 0])
+    data = np.zeros((5, 1), "float32")
+    auto = AutoLRS(data, data, batch_size=1, strategy=strategy, **values)
+    model.fit(data, data, batch_size=1, epochs=1000, verbose=0, callbacks=[auto])
+    return auto.schedule.to_json()["segments"]
+
+
+OPTIONS = {"paper": PAPER, "horizon": HORIZON}
+
+
+def resumable(folder, strategy, resume, *more):
+    auto = callback(OPTIONS[strategy], run_dir=Path(folder) / "run", resume=resume)
+    backup = keras.callbacks.BackupAndRestore(Path(folder) / "keras", delete_checkpoint=False)
+    return auto, [auto, backup, *more]
+
+
+class Kill(keras.callbacks.Callback):
+    def __init__(self, steps):
+        super().__init__()
+        self.left = steps
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed(folder, stop, strategy):
+    """Train in `folder` until this process is killed after batch `stop`."""
+    make().fit(X, Y, **FIT, epochs=50, callbacks=resumable(folder, strategy, False, Kill(stop))[1])
+
+
+def resumed(folders):
+    return {strategy: goes_on(folder, strategy) for strategy, folder in folders.items()}
+
+
+def goes_on(folder, strategy):
+    whole, auto = make(), callback(OPTIONS[strategy])
+    expected = whole.fit(X, Y, **FIT, epochs=50, callbacks=[auto]).history
+    model = make()
+    keras.utils.set_random_seed(99)  # a new process has another random state
+    again, callbacks = resumable(folder, strategy, True)
+    history = model.fit(X, Y, **FIT, epochs=50, callbacks=callbacks)
+    assert again.schedule == auto.schedule == Schedule.load(Path(folder) / "run" / "schedule.json")
+    assert same(weights(model), weights(whole))
+    assert history.history["loss"] == expected["loss"][-len(history.epoch) :]
+    return history.epoch[0]
+
+
+if __name__ == "__main__":
+    what, *rest = json.loads(sys.argv[1])
+    if what == "cases":
+        report = {}
+        for name, case in [(n, c) for n, c in globals().items() if n.startswith(rest[0] if rest else "case_")]:
+            try:
+                case()
+                report[name] = ""
+            except Exception:
+                report[name] = traceback.format_exc()
+        print(json.dumps(report))
+    else:
+        print(json.dumps(globals()[what](*rest)))
