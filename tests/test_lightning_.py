@@ -580,7 +580,8 @@ def test_a_checkpoint_holds_model_and_optimizer_once_more_at_most(tmp_path):
     saver = ModelCheckpoint(tmp_path, "last", every_n_train_steps=10, enable_version_counter=False)
     fit(module, [AutoLRSCallback(STEPS, **SMALL["paper"]), saver], enable_checkpointing=True)
     state = torch.load(tmp_path / "last.ckpt", weights_only=True)["callbacks"]["AutoLRSCallback"]
-    assert state["live"].keys() == {"rng"}
+    assert state["live"].keys() == {"tracked", "rng"}
+    assert state["live"]["tracked"] == {"precision": {}}
     assert state["snapshots"] == {}
     assert state["feed"] is None
 

@@ -260,7 +260,9 @@ class FoundLR:
         if auto.going_on and auto.comm.rank == 0:
             assert auto.run_dir is not None
             auto.session.journal = journal.Journal.reopen(auto.run_dir)[0]
-        live = {"tracked": state_dict["live"]["tracked"]}  # the Trainer has the random state too, of every rank
+        live = {
+            "tracked": state_dict.get("live", {}).get("tracked", {})
+        }  # the Trainer has the random state too, of every rank
         auto._load({**state_dict, "live": live}, own_journal=auto.going_on)
         if auto.settings.total_steps != self._total_steps:
             auto.extend(self._total_steps)

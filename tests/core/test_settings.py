@@ -184,11 +184,11 @@ def test_copy_with_other_values_is_checked_too():
         Settings().with_(seed=-1)
 
 
-def test_settings_of_the_other_strategy_are_said_to_do_nothing():
-    with pytest.warns(RuntimeWarning, match="of strategy 'paper' do nothing under 'horizon': `kappa`, `n_probes`"):
-        Settings.make(strategy="horizon", total_steps=100, kappa=1.0, n_probes=3)
-    with pytest.warns(RuntimeWarning, match="of strategy 'horizon' do nothing under 'paper': `max_cost`"):
-        Settings.make(strategy="paper", max_cost=1.1)
+def test_settings_of_the_other_strategy_are_named():
+    assert Settings.make(strategy="horizon", total_steps=100, kappa=1.0, n_probes=3).idle() == ["kappa", "n_probes"]
+    assert Settings.make(strategy="paper", max_cost=1.1).idle() == ["max_cost"]
+    assert Settings.make(strategy="horizon", total_steps=100).idle() == []
+    assert Settings.make(strategy="mine", kappa=1.0, max_cost=1.1).idle() == []
 
 
 def test_every_setting_of_one_strategy_exists():

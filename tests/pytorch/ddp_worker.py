@@ -179,7 +179,7 @@ def hanging_evaluate(rank, size, folder):
 
     def evaluate():
         if rank == 1:
-            time.sleep(10)
+            time.sleep(40)
         return 1.0
 
     model = plain()
@@ -201,7 +201,7 @@ def main(folder):
     found["single"] = single
     found["journal"] = [encode(e) for e in journal.read(folder / "bad")]
     dist.destroy_process_group()
-    dist.init_process_group("gloo", timeout=timedelta(seconds=4))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=15))
     found["hanging_evaluate"] = hanging_evaluate(rank, size, folder)
     report(folder, rank, found)
 

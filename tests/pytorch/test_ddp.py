@@ -83,14 +83,14 @@ def test_a_hanging_evaluate_is_a_clear_error_on_the_others(ranks):
     found = ranks[0]["hanging_evaluate"]
     assert "LostRankError: rank 0 of 2 waited at `evaluate` and another rank did not come" in found["message"]
     assert "Ranks 1 failed to pass" in found["message"]
-    assert 3 < found["seconds"] < 9
+    assert 14 < found["seconds"] < 35
 
 
 def test_rank_0_alone_writes_the_journal_and_every_rank_its_own_state(ranks, folder):
     kinds = [event["kind"] for event in ranks[0]["journal"]]
     assert kinds.count("Started") == 1 and kinds.count("Finished") == 1
     names = sorted(path.name for path in (folder / "bad").iterdir())
-    assert names[2:] == ["checkpoint.previous.pt", "checkpoint.pt", "journal.jsonl", "schedule.json"]
+    assert names[2:] == ["checkpoint.previous.pt", "checkpoint.pt", "journal.jsonl", "journal.lock", "schedule.json"]
     assert all(name.endswith(".rank1.pt") for name in names[:2])
 
 

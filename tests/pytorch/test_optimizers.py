@@ -289,3 +289,25 @@ def test_evaluate_sees_the_weights_that_schedule_free_means_and_leaves_those_it_
     model, optimizer, loader = fresh("schedule-free adamw")
     train(auto_for(model, optimizer, evaluate=evaluate, eval_every=5, replay=True), model, optimizer, loader)
     assert len(seen) > 6
+
+
+def test_schedule_free_gets_an_lr_and_neither_decay_nor_a_second_average():
+    schedulefree = pytest.importorskip("schedulefree")
+    model = net()
+    optimizer = schedulefree.AdamWScheduleFree(model.parameters(), lr=0.01)
+    optimizer.train()
+    auto = autolrs.AutoLRS(model, optimizer, total_steps=1200)
+    assert not auto.settings.averaging
+    train(auto, model, optimizer, shuffled())
+    lrs = auto.schedule.lrs()
+    peak = lrs.max()
+    assert auto.done and (lrs[100:] == peak).all() and lrs[0] < peak
+
+
+def test_runs_long_enough_are_averaged_by_default_and_short_ones_are_not():
+    model, optimizer, _ = make()
+    assert autolrs.AutoLRS(model, optimizer, total_steps=1000).settings.averaging
+    model, optimizer, _ = make()
+    assert not autolrs.AutoLRS(model, optimizer, total_steps=999).settings.averaging
+    model, optimizer, _ = make()
+    assert not autolrs.AutoLRS(model, optimizer, **PAPER).settings.averaging

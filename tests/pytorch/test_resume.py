@@ -458,7 +458,7 @@ def test_errors_of_the_disk_never_stop_a_training(tmp_path, monkeypatch):
     with pytest.warns(RuntimeWarning, match="training goes on") as caught:
         train(auto, model, optimizer, data)
     assert auto.committed_steps == 60 and len(caught) == 5
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.jsonl", "journal.lock"]
 
 
 def test_zip_writer_errors_count_as_errors_of_the_disk(tmp_path, monkeypatch):

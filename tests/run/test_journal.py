@@ -2,9 +2,13 @@ import errno
 import json
 import math
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import autolrs
 from autolrs.core.engine import fold
 from autolrs.core.settings import Settings
 from autolrs.core.types import Finished, Noted, Probe, Probed, Started
@@ -291,3 +295,23 @@ def test_times_are_those_of_the_header_and_of_every_whole_line(tmp_path):
     lines = (tmp_path / "journal.jsonl").read_text().splitlines()[:3]
     assert found == [json.loads(line)["time"] for line in lines]
     assert found == sorted(found)
+
+
+def test_a_run_that_another_process_writes_is_refused(tmp_path):
+    program = (
+        "import sys, time\n"
+        "from autolrs.run.journal import Journal\n"
+        "journal = Journal.create(sys.argv[1])\n"
+        "print('writing', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(autolrs.__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout.readline() == "writing\n"
+        with pytest.raises(JournalError, match=rf"another process \(pid {process.pid}\) writes the run in"):
+            Journal.reopen(tmp_path / "run")
+        process.kill()
+    journal, events = Journal.reopen(tmp_path / "run")  # the system let go of it
+    assert events == [] and journal.path.exists()

@@ -96,7 +96,8 @@ def list_() -> None:
         held_out = "held out" if task.held_out else "-"
         lrs = f"{task.lr[0]:g} to {task.lr[1]:g}"
         tasks.add_row(task.name, task.profile, f"{task.total_steps:,}", lrs, held_out, here)
-    methods = table("method", "peak LR", ">tuning runs", "whose", "installed", title="\nMethods")
+    methods = table("method", "peak", ">tuning", "whose", "installed", title="\nMethods")
+    methods.columns[-1].min_width = 33  # the command to install it is whole or useless
     some = TASKS["digits-mlp"]
     for method in METHODS.values():
         installed = method.needs is None or find_spec(method.needs) is not None

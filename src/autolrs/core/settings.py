@@ -6,7 +6,6 @@ Presets are named sets of switches; `strict` is Algorithm 1 as printed.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
@@ -98,7 +97,7 @@ class Settings:
     )
     warmup_fraction: float = 0.05  # of the run, unless warmup_steps is given
     averaging: bool = False  # train near the average of the weights and end with it; True in PyTorch with "horizon"
-    decay_to: float = 0.0  # where the decay ends, as a share of the peak; .1 with averaging, which does the rest
+    decay_to: float = 0.0  # end of the decay as a share of the peak; .1 with averaging; 1 is none: Schedule-Free's
     evaluate_cost: float = 10 / 3  # steps' worth of one `evaluate`: ten forward passes, a third of a step each
 
     # Range test for lr="auto"
@@ -167,7 +166,8 @@ class Settings:
         _check_float("mini_fraction", self.mini_fraction, 0, 1)
         _check_float("horizon_shift", self.horizon_shift, -10, 10)
         _check_float("warmup_fraction", self.warmup_fraction, 0, 1, low_open=False)
-        _check_float("decay_to", self.decay_to, 0, 1, low_open=False)
+        if self.decay_to != 1:  # which is no decay at all
+            _check_float("decay_to", self.decay_to, 0, 1, low_open=False)
         _check_float("evaluate_cost", self.evaluate_cost, 0, math.inf, low_open=False)
         if self.strategy == "paper":
             self._check_first_probe()
@@ -228,8 +228,6 @@ class Settings:
                 near = get_close_matches(name, known, n=1)
                 hint = f"; did you mean `{near[0]}`?" if near else ""
                 raise TypeError(f"unknown setting `{name}`{hint}")
-        changed = {field.name for field in fields(cls) if values.get(field.name, field.default) != field.default}
-        _warn_of_idle(str(values.get("strategy")), changed)
         defaults = {**STRATEGY_DEFAULTS.get(str(values.get("strategy")), {}), **PRESETS[preset]}
         if values.get("total_steps") is None:
             defaults.pop("final_anneal", None)
@@ -237,20 +235,20 @@ class Settings:
             defaults.update(AVERAGING_DEFAULTS)
         return cls(**{**defaults, **values, "preset": preset})
 
+    def idle(self) -> list[str]:
+        """Settings that are not at their defaults and do nothing under this strategy.
+
+        >>> Settings.make(strategy="horizon", total_steps=100, kappa=1.0).idle()
+        ['kappa']
+        """
+        others = {name for owner, names in OWN.items() if owner != self.strategy for name in names}
+        if self.strategy not in OWN:  # a strategy of the user's own may read any of them
+            return []
+        return sorted(f.name for f in fields(self) if f.name in others and getattr(self, f.name) != f.default)
+
     def with_(self, **values: Any) -> Settings:
         """A copy with some values replaced."""
         return replace(self, **values)
-
-
-def _warn_of_idle(strategy: str, changed: set[str]) -> None:
-    """Say which of the settings that are not at their defaults do nothing under this strategy."""
-    for owner, names in OWN.items():
-        idle = sorted(names & changed)
-        if idle and strategy in OWN and strategy != owner:
-            these = ", ".join(f"`{name}`" for name in idle)
-            warnings.warn(
-                f"settings of strategy {owner!r} do nothing under {strategy!r}: {these}", RuntimeWarning, stacklevel=4
-            )
 
 
 def check_interval(name: str, value: Any) -> tuple[float, float]:

@@ -83,8 +83,8 @@ class AutoLRS:
         resumed_from = settings.pop("_resumed_from", None)
         if resumed_from is None:
             settings.setdefault("base_lr", float(optimizer.param_groups[0]["lr"]) or None)
-            # Here and not in the core: other frameworks' adapters do not average.
-            settings.setdefault("averaging", name == "horizon" and (total_steps or 0) >= AVERAGED_STEPS)
+            if name == "horizon":
+                settings = {**_defaults(optimizer, total_steps), **settings}
             config = Settings.make(total_steps=total_steps, lr=lr, strategy=name, seed=seed, **settings)
         else:
             config = resumed_from
@@ -128,6 +128,8 @@ class AutoLRS:
         if resumed_from is None:
             self.session.begin()
             self._watch_first_step()
+            if idle := config.idle():
+                self.session.note(f"settings that do nothing under strategy {name!r}: {', '.join(idle)}")
 
     # The loop
 
@@ -405,6 +407,13 @@ class AutoLRS:
             stacklevel=3,
         )
         return StepInfo(self.lr, False, self.committed_steps, self.raw_steps, True, False)
+
+
+def _defaults(optimizer: torch.optim.Optimizer, total_steps: int | None) -> dict[str, Any]:
+    """Here and not in the core: other frameworks' adapters do not average."""
+    if "train_mode" in optimizer.param_groups[0]:  # Schedule-Free averages itself, and wants no decay
+        return {"averaging": False, "decay_to": 1.0}
+    return {"averaging": (total_steps or 0) >= AVERAGED_STEPS}
 
 
 def _strategy(strategy: str | Strategy) -> tuple[Strategy, str]:

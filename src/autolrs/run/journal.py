@@ -11,6 +11,8 @@ import os
 import re
 import time
 import warnings
+import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from autolrs.core.types import Asked, Event, Noted, Started, decode, encode
 
 SCHEMA = 1
 NAME = "journal.jsonl"
+LOCK = "journal.lock"
 
 
 class JournalError(ValueError):
@@ -31,6 +34,9 @@ class Journal:
         """Use `create` or `reopen`. `size` is the length in bytes of what is known to be whole."""
         self.path, self._size, self._waiting = path, size, b""
         self._warned = False
+        lock = _lock(path.parent)
+        if lock is not None:
+            weakref.finalize(self, os.close, lock)
 
     @classmethod
     def create(cls, run_dir: str | Path) -> Journal:
@@ -81,6 +87,31 @@ class Journal:
             return
         self._size += len(self._waiting)
         self._waiting, self._warned = b"", False
+
+
+def _lock(folder: Path) -> int | None:
+    """Hold the run for this process; the system lets go of it when the process ends, however it ends.
+
+    A file of its own: closing any handle on a locked file lets go of it, and the journal is opened for every event.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        return None
+    try:
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError:
+        return None  # a folder that cannot be written to is the journal's to report
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        owner = os.read(handle, 32).decode(errors="replace") or "unknown"
+        os.close(handle)
+        raise JournalError(f"another process (pid {owner}) writes the run in {folder}: end it first") from None
+    with suppress(OSError):  # a full disk
+        os.truncate(handle, 0)
+        os.write(handle, str(os.getpid()).encode())
+    return handle
 
 
 def read(run_dir: str | Path) -> list[Event]:

@@ -238,7 +238,8 @@ def _mini(state: State, budget: Plan, octave: int) -> Probe:
     """A complete schedule in miniature; its warm-up takes a larger share, since below some ten steps there is none."""
     peak = landmark(state) * 2.0**octave
     warm = max(1, round(0.1 * budget.mini_steps))
-    profile = (Segment(warm, peak / warm, peak), Segment(budget.mini_steps - warm, peak, 0.0))
+    bottom = peak if state.settings.decay_to == 1 else 0.0
+    profile = (Segment(warm, peak / warm, peak), Segment(budget.mini_steps - warm, peak, bottom))
     check = max(1, budget.mini_steps // 8)
     metric_every = budget.mini_steps if state.validation else 0
     index = len(state.probes) + len(state.outstanding)
