@@ -315,3 +315,13 @@ def test_a_run_that_another_process_writes_is_refused(tmp_path):
         process.kill()
     journal, events = Journal.reopen(tmp_path / "run")  # the system let go of it
     assert events == [] and journal.path.exists()
+
+
+@pytest.mark.parametrize(("name", "raw_steps"), [("paper", 156), ("horizon", 680)])
+def test_journals_of_the_first_schema_load(name, raw_steps):
+    """Written once and kept: a change that cannot read them any more needs a new schema and a way to read the old."""
+    events = journal.read(Path(__file__).parent / "golden" / f"{name}-schema-1.jsonl")
+    state = fold(events)
+    assert state.finished == "total_steps reached" and state.settings.strategy == name
+    assert state.committed_steps == state.schedule.total_steps == state.settings.total_steps
+    assert state.raw_steps == raw_steps
