@@ -12,11 +12,12 @@ import re
 import time
 import warnings
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from autolrs.core.types import Asked, Event, Noted, Started, decode, encode
+from autolrs.core.types import Asked, Event, Finished, Noted, Started, decode, encode
 
 SCHEMA = 1
 NAME = "journal.jsonl"
@@ -35,8 +36,7 @@ class Journal:
         self.path, self._size, self._waiting = path, size, b""
         self._warned = False
         lock = _lock(path.parent)
-        if lock is not None:
-            weakref.finalize(self, os.close, lock)
+        self._unlock: Callable[[], Any] = (lambda: None) if lock is None else weakref.finalize(self, os.close, lock)
 
     @classmethod
     def create(cls, run_dir: str | Path) -> Journal:
@@ -87,6 +87,8 @@ class Journal:
             return
         self._size += len(self._waiting)
         self._waiting, self._warned = b"", False
+        if isinstance(event, Finished):
+            self._unlock()  # whoever goes on with it, longer, may be another process
 
 
 def _lock(folder: Path) -> int | None:
