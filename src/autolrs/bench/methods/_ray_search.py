@@ -40,10 +40,12 @@ def train(config: dict[str, Any]) -> None:
         before = trial.steps
         value = trial.advance(unit, config["lr"], config["decay"])
         lrs = [*lrs, config["lr"]]
+        with open(config["costs"], "a") as file:  # ray's own tables forget what a training did before it was replaced
+            file.write(f"{trial.steps - before}\n")
         with tempfile.TemporaryDirectory() as folder:
             state = {"model": trial.bundle.model.state_dict(), "optimizer": trial.bundle.optimizer.state_dict()}
             torch.save({**state, "steps": trial.steps, "unit": unit, "lrs": lrs}, Path(folder) / "state.pt")
-            metrics = {"loss": min(value, WORST), "unit": unit, "steps": trial.steps - before, "lrs": json.dumps(lrs)}
+            metrics = {"loss": min(value, WORST), "unit": unit, "lrs": json.dumps(lrs)}
             tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))
         if not math.isfinite(value):
             return
@@ -71,8 +73,9 @@ def search(kind: str, task: str, profile: str, seed: int, units: int, population
     else:
         scheduler = PB2(perturbation_interval=every, hyperparam_bounds={"lr": [low, high]}, synch=True, **common)
     ray.init(num_cpus=max(1, (os.cpu_count() or 1)), include_dashboard=False, log_to_driver=False)
+    costs = Path(folder) / "costs.txt"
     space = {
-        "task": task, "profile": profile, "seed": seed, "units": units,
+        "task": task, "profile": profile, "seed": seed, "units": units, "costs": str(costs),
         "lr": tune.loguniform(low, high),
         "decay": tune.uniform(*DECAY) if kind == "asha" else 1.0,
     }  # fmt: skip
@@ -88,7 +91,7 @@ def search(kind: str, task: str, profile: str, seed: int, units: int, population
     if fitted.errors:
         raise fitted.errors[0]
     results: list[Any] = [fitted[i] for i in range(len(fitted))]
-    frames = [result.metrics_dataframe for result in results]
+    steps = [int(line) for line in costs.read_text().split()]
     whole = [result for result in results if result.metrics["unit"] == units] or results
     best = min(whole, key=lambda result: result.metrics["loss"])
     ray.shutdown()
@@ -96,8 +99,8 @@ def search(kind: str, task: str, profile: str, seed: int, units: int, population
         "lr": best.config["lr"],
         "decay": best.config["decay"],
         "lrs": json.loads(best.metrics["lrs"]),
-        "raw_steps": int(sum(frame["steps"].sum() for frame in frames)),
-        "evaluations": int(sum(len(frame) for frame in frames)),
+        "raw_steps": sum(steps),
+        "evaluations": len(steps),
     }
 
 
