@@ -28,11 +28,17 @@ def kept(values: NDArray[np.float64], limit: int) -> list[int]:
     >>> kept(np.array([1.0, 5.0, 2.0, np.nan, 7.0, 3.0]), 3)
     [0, 3, 4]
     """
-    finite = np.isfinite(values)
-    each = 2 if finite.all() else 3  # a NaN must show, and must not push the extremes beside it out
+    each = 2 if np.isfinite(values).all() else 3  # a NaN must show, and must not push the extremes beside it out
     chosen: list[int] = []
-    for part in np.array_split(np.arange(values.size), limit // each):
-        good, bad = part[finite[part]], part[~finite[part]]
-        extremes = [good[np.argmin(values[good])], good[np.argmax(values[good])]] if good.size else []
-        chosen += sorted(int(i) for i in (*extremes, *bad[:1]))
+    start = 0
+    for part in np.array_split(values, limit // each):
+        finite = np.isfinite(part) if each == 3 else None
+        if finite is None or finite.all():
+            found = [part.argmin(), part.argmax()]
+        else:
+            good = np.flatnonzero(finite)
+            extremes = [good[part[good].argmin()], good[part[good].argmax()]] if good.size else []
+            found = [*extremes, np.flatnonzero(~finite)[0]]
+        chosen += sorted(start + int(i) for i in found)
+        start += part.size
     return chosen

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, MutableMapping, Sequence
+from functools import partial
 from itertools import count, repeat
 from typing import Any, TypeVar
 
@@ -50,6 +51,7 @@ from autolrs.run.steps import RunIsOverError, StepInfo
 _LONGEST = 1000  # steps between two readings of the losses, so that a long segment does not hoard device scalars
 
 Read = Callable[[Sequence[Any]], list[float]]
+_new_info = partial(tuple.__new__, StepInfo)  # StepInfo._make without its Python frame
 T = TypeVar("T")
 
 
@@ -293,7 +295,7 @@ class Session:
         committed = count(self.state.committed_steps + gain * (self._done + 1), gain)
         raw = count(self.state.raw_steps + self._done - self._skipped + 1)
         told = zip(lrs, repeat(not gain), committed, raw, repeat(False), repeat(True))
-        return [*map(StepInfo._make, told)]
+        return [*map(_new_info, told)]
 
     # Boundaries
 
