@@ -462,3 +462,9 @@ def test_profile_of_many_segments_runs_each_at_its_own_lr():
     assert host.lrs[:12] == profile_lrs(profile)
     assert profile_steps(profile) == 12
     assert engine.decide(session.state, Fixed()).reason == "total_steps reached"
+
+
+def test_settings_that_do_nothing_are_in_the_journal():
+    session, events = new_session(small(n_probes=2, max_cost=1.5), SimulatedHost())
+    session.begin()
+    assert events[1] == Noted("settings that do nothing under strategy 'paper': max_cost")

@@ -12,6 +12,7 @@ import typer
 from autolrs.cli.bench_data import data
 from autolrs.cli.bench_smoke import forecasters, series, smoke
 from autolrs.cli.common import console, fail, need, number, plain_errors, table
+from autolrs.cli.training import resumable
 
 bench = typer.Typer(
     no_args_is_help=True,
@@ -132,26 +133,13 @@ def run(
       autolrs bench run --task vgg16-cifar10 --method paper,hand-tuned --profile paper --out rows.jsonl
     """
     need("torch", "'autolrs[torch]'", "bench run")
-    import torch
-
     from autolrs.bench import runner
     from autolrs.bench.methods import METHODS
     from autolrs.bench.tasks import TASKS
 
     tasks, methods, numbers = names_of(task, "task", TASKS), names_of(method, "method", METHODS), seeds_of(seeds)
-    threads = torch.get_num_threads()
-    if profile != "paper":
-        torch.set_num_threads(1)  # networks this small run faster on one thread, and rows are reproducible
-    try:
-        with plain_errors():
-            runner.complete(out, tasks, methods, numbers, typer.echo, profile)
-    except runner.BusyError as error:
-        fail(str(error))
-    except KeyboardInterrupt:
-        typer.echo(f"autolrs: interrupted; finished runs are in {out}, and the same command goes on there", err=True)
-        raise typer.Exit(130) from None
-    finally:
-        torch.set_num_threads(threads)
+    with resumable(out, one_thread=profile != "paper"):
+        runner.complete(out, tasks, methods, numbers, typer.echo, profile)
     typer.echo(f"complete: {out}")
 
 

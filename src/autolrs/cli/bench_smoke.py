@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from autolrs.cli.common import fail, need, plain_errors
+from autolrs.cli.common import need, plain_errors
+from autolrs.cli.training import resumable
 
 SMOKE_TASK = "digits-mlp"  # its data ships with a package: all methods meet on it
 SMOKE_METHODS = ("horizon", "paper", "cosine")  # on every task
@@ -31,43 +32,31 @@ def smoke(
       autolrs bench smoke --out runs/smoke
     """
     need("torch", "'autolrs[torch]'", "bench smoke")
-    import torch
-
     from autolrs.bench import forecasting, plots, runner
     from autolrs.bench.methods import METHODS
     from autolrs.bench.tables import FORMATS, TABLES
     from autolrs.bench.tasks import TASKS
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with plain_errors():
-            tasks, methods = _present(), []
-            for method in METHODS.values():
-                if method.needs is not None and find_spec(method.needs) is None:
-                    typer.echo(f"left out: method {method.name} needs {method.needs}")
-                elif SMOKE_TASK in tasks and method.refuses(TASKS[SMOKE_TASK].at("smoke")) is None:
-                    methods.append(method.name)
-            rows_file, series_file = out / "rows.jsonl", out / "series.jsonl"
-            runner.complete(rows_file, tasks, SMOKE_METHODS, [0], typer.echo, "smoke")
-            if methods:
-                runner.complete(rows_file, [SMOKE_TASK], methods, [0], typer.echo, "smoke")
-            if SMOKE_TASK in tasks and find_spec("statsmodels") is not None:
-                forecasting.record(series_file, TASKS[SMOKE_TASK].at("smoke"), 0, SERIES_STEPS, typer.echo)
-            rows = runner.read_rows(rows_file)
-            for name, make in TABLES.items():
-                (out / f"{name}.md").write_text(FORMATS["markdown"](make(rows)), encoding="utf-8")
-            if series_file.exists():
-                (out / "forecasters.md").write_text(FORMATS["markdown"](forecasters([series_file])), encoding="utf-8")
-            if find_spec("matplotlib") is not None:
-                plots.draw(rows, out / "plots")
-    except runner.BusyError as error:
-        fail(str(error))
-    except KeyboardInterrupt:
-        typer.echo(f"autolrs: interrupted; finished runs are in {out}, and the same command goes on there", err=True)
-        raise typer.Exit(130) from None
-    finally:
-        torch.set_num_threads(threads)
+    with resumable(out):
+        tasks, methods = _present(), []
+        for method in METHODS.values():
+            if method.needs is not None and find_spec(method.needs) is None:
+                typer.echo(f"left out: method {method.name} needs {method.needs}")
+            elif SMOKE_TASK in tasks and method.refuses(TASKS[SMOKE_TASK].at("smoke")) is None:
+                methods.append(method.name)
+        rows_file, series_file = out / "rows.jsonl", out / "series.jsonl"
+        runner.complete(rows_file, tasks, SMOKE_METHODS, [0], typer.echo, "smoke")
+        if methods:
+            runner.complete(rows_file, [SMOKE_TASK], methods, [0], typer.echo, "smoke")
+        if SMOKE_TASK in tasks and find_spec("statsmodels") is not None:
+            forecasting.record(series_file, TASKS[SMOKE_TASK].at("smoke"), 0, SERIES_STEPS, typer.echo)
+        rows = runner.read_rows(rows_file)
+        for name, make in TABLES.items():
+            (out / f"{name}.md").write_text(FORMATS["markdown"](make(rows)), encoding="utf-8")
+        if series_file.exists():
+            (out / "forecasters.md").write_text(FORMATS["markdown"](forecasters([series_file])), encoding="utf-8")
+        if find_spec("matplotlib") is not None:
+            plots.draw(rows, out / "plots")
     typer.echo(f"complete: {len(rows)} runs, tables and pictures in {out}")
 
 

@@ -236,15 +236,19 @@ class Settings:
         return cls(**{**defaults, **values, "preset": preset})
 
     def idle(self) -> list[str]:
-        """Settings that are not at their defaults and do nothing under this strategy.
+        """Settings not at their defaults that do nothing under this strategy; one of the user's own may read any.
 
         >>> Settings.make(strategy="horizon", total_steps=100, kappa=1.0).idle()
         ['kappa']
         """
         others = {name for owner, names in OWN.items() if owner != self.strategy for name in names}
-        if self.strategy not in OWN:  # a strategy of the user's own may read any of them
-            return []
-        return sorted(f.name for f in fields(self) if f.name in others and getattr(self, f.name) != f.default)
+        changed = sorted(f.name for f in fields(self) if f.name in others and getattr(self, f.name) != f.default)
+        return changed if self.strategy in OWN else []
+
+    def remarks(self) -> list[str]:
+        """What a reader of the run's journal should know about its settings."""
+        idle = self.idle()
+        return [f"settings that do nothing under strategy {self.strategy!r}: {', '.join(idle)}"] if idle else []
 
     def with_(self, **values: Any) -> Settings:
         """A copy with some values replaced."""

@@ -11,10 +11,10 @@ import jax
 
 import autolrs
 from autolrs.core.engine import Strategy
-from autolrs.core.schedule import Schedule
 from autolrs.core.types import Committed, Event, Extended, Finished, Resumed
 from autolrs.jax_.host import JaxHost, copy_tree, read_losses
 from autolrs.run import archive, files
+from autolrs.run.facade import Facade
 from autolrs.run.replay import Batches
 from autolrs.run.start import open_session
 from autolrs.run.steps import StepInfo
@@ -25,7 +25,7 @@ _QUIET_BATCHES = 1000  # batches without a step after which `batches` says that 
 StepFunction = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
-class AutoLRS:
+class AutoLRS(Facade):
     """Finds the learning-rate schedule of a training whose state is a pytree.
 
     Args:
@@ -97,7 +97,7 @@ class AutoLRS:
         """Batches of `loader`, epoch after epoch, until `total_steps` are committed; see `autolrs.AutoLRS.batches`."""
         feed = self._feed if self._feed is not None and self._feed.loader is loader else self._new_feed(loader)
         self._begin()
-        if self.exploring and self.session.state.settings.replay and not feed.recording:
+        if self.exploring and self.settings.replay and not feed.recording:
             feed.mark()
         steps, quiet = -1, 0
         while not self.done:
@@ -116,33 +116,6 @@ class AutoLRS:
         """Change the budget, during the run or after it; see `autolrs.AutoLRS.extend`."""
         self.session.extend(total_steps)
 
-    # What people ask
-
-    @property
-    def exploring(self) -> bool:
-        """Whether the next step belongs to a probe and will be undone."""
-        return self.session.exploring
-
-    @property
-    def done(self) -> bool:
-        """Whether `total_steps` are committed."""
-        return self.session.done
-
-    @property
-    def committed_steps(self) -> int:
-        """Steps that changed the state for good."""
-        return self.session.committed_steps
-
-    @property
-    def raw_steps(self) -> int:
-        """All steps: committed, probed and aborted."""
-        return self.session.raw_steps
-
-    @property
-    def schedule(self) -> Schedule:
-        """The schedule committed so far."""
-        return self.session.state.schedule
-
     # Checkpoints
 
     def state_dict(self) -> dict[str, Any]:
@@ -155,10 +128,9 @@ class AutoLRS:
 
     def _tree(self) -> dict[str, Any]:
         session = self.session.state_dict()
-        tokens = [session["base"], session["guard"], *(kept[0] for kept in session["kept"].values())]
         return {
             "session": session,
-            "host": self.host.dump(token for token in tokens if token is not None),
+            "host": self.host.dump(self.session.tokens),
             "feed": self._feed_state if self._feed is None else self._feed.state_dict(),
         }
 
@@ -175,7 +147,7 @@ class AutoLRS:
         """At the first step, so that a state replaced or a loader given before it is what the first snapshot sees."""
         if self.session.begun:
             return
-        if self.session.state.settings.replay and self._feed is None:
+        if self.settings.replay and self._feed is None:
             message = "`replay` needs `auto.batches(loader)`: without it every probe sees the batches that come next"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
         if self._found:
@@ -186,7 +158,7 @@ class AutoLRS:
             self.session.begin()
 
     def _new_feed(self, loader: Iterable[Any]) -> Batches:
-        settings = self.session.state.settings
+        settings = self.settings
         self._feed = feed = Batches(
             loader,
             self.host.rng,

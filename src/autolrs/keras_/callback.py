@@ -203,8 +203,7 @@ class AutoLRS(keras.callbacks.Callback):
         if self.run_dir is None or not self.session.begun:
             return
         session = self.session.state_dict()
-        tokens = [session["guard"], *(kept[0] for kept in session["kept"].values())]
-        host = self.host.dump([token for token in tokens if token is not None])
+        host = self.host.dump(self.session.tokens)
         tree = {"session": session, "host": host, "feed": self._feed.state_dict()}
         archive.save(self.run_dir / f"keras-{host['iterations']}.npz", tree)
         for path in list(self._states().values())[:-_KEPT]:

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 import autolrs
 from autolrs.core import strategies
 from autolrs.core.engine import State, Strategy
-from autolrs.core.schedule import Schedule
 from autolrs.core.settings import Settings
 from autolrs.core.types import Averaged, Committed, Event, Extended, Finished
 from autolrs.progress.views import watched
@@ -28,6 +27,7 @@ from autolrs.pytorch.batch import clone_batch, size_of_batch
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, read_losses, scalar
 from autolrs.run.comm import agree, average, first
+from autolrs.run.facade import Facade
 from autolrs.run.journal import Journal
 from autolrs.run.replay import Batches
 from autolrs.run.session import Session
@@ -39,7 +39,7 @@ _AVERAGER = "(averaging)"  # among the tracked objects; no name that a user can 
 _QUIET_BATCHES = 1000  # batches without a step after which `batches` says that `step` was forgotten
 
 
-class AutoLRS:
+class AutoLRS(Facade):
     """Finds the learning-rate schedule of `optimizer` while `model` trains.
 
     Args:
@@ -128,8 +128,6 @@ class AutoLRS:
         if resumed_from is None:
             self.session.begin()
             self._watch_first_step()
-            if idle := config.idle():
-                self.session.note(f"settings that do nothing under strategy {name!r}: {', '.join(idle)}")
 
     # The loop
 
@@ -192,39 +190,9 @@ class AutoLRS:
     # What people ask
 
     @property
-    def exploring(self) -> bool:
-        """Whether the next step belongs to a probe and will be undone."""
-        return self.session.exploring
-
-    @property
-    def done(self) -> bool:
-        """Whether `total_steps` are committed."""
-        return self.session.done
-
-    @property
     def lr(self) -> float:
         """LR of the next step (first parameter group)."""
         return self.session.lr
-
-    @property
-    def committed_steps(self) -> int:
-        """Steps that updated the model for good."""
-        return self.session.committed_steps
-
-    @property
-    def raw_steps(self) -> int:
-        """All steps: committed, probed and aborted."""
-        return self.session.raw_steps
-
-    @property
-    def schedule(self) -> Schedule:
-        """The schedule committed so far."""
-        return self.session.state.schedule
-
-    @property
-    def settings(self) -> Settings:
-        """The run's settings."""
-        return self.session.state.settings
 
     @property
     def averaged_model(self) -> nn.Module:
@@ -246,11 +214,10 @@ class AutoLRS:
         `weights_only`. Without `live` the training state is left to a framework that saves and loads it itself.
         """
         session = self.session.state_dict()
-        tokens = [session["base"], session["guard"], *(kept[0] for kept in session["kept"].values())]
         return {
             "autolrs": 1,
             "session": session,
-            "snapshots": {token: self.host.dump(token) for token in tokens if token is not None},
+            "snapshots": {token: self.host.dump(token) for token in self.session.tokens},
             "ratios": list(self.host.ratios),
             "live": self.host.copy_of_live(*(() if live else ("tracked", "rng"))),
             "feed": self._feed_state if self._feed is None else self._feed.state_dict(),

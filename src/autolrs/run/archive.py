@@ -6,7 +6,6 @@ For adapters whose framework has no file format that fits; PyTorch's is `pytorch
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autolrs.run.files import give_up
+from autolrs.run.files import replace_whole
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -68,17 +67,9 @@ def unpack(arrays: Mapping[str, Any]) -> Any:
 
 
 def save(path: Path, tree: Any) -> None:
-    """Write to a temporary name, fsync, rename: a kill leaves the old file or the new one. A failure only warns."""
-    partial = path.with_name(f"{path.name}.partial")
+    """Write `tree`, replacing the file whole; a failure only warns."""
     arrays = pack(tree)
-    try:
-        with open(partial, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except OSError as error:
-        give_up(path, partial, error)
+    replace_whole(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 
 def load(path: Path) -> Any:

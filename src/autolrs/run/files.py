@@ -1,15 +1,29 @@
-"""What all adapters do with a run folder: write the schedule, survive a full disk, refuse another run's settings."""
+"""What all adapters do with a run folder: replace a file whole, survive a full disk, refuse another run's settings."""
 
 from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from autolrs.core.engine import State
 from autolrs.core.schedule import Schedule
+
+
+def replace_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Write to a temporary name, fsync, rename: a kill leaves the old file or the new one. A failure only warns."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with open(partial, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        give_up(path, partial, error)
 
 
 def save_schedule(run_dir: Path, schedule: Schedule) -> None:

@@ -33,6 +33,7 @@ from autolrs.core.types import (
     profile_steps,
 )
 from autolrs.run import durable
+from autolrs.run.files import save_schedule
 from autolrs.run.journal import Journal, JournalError
 from autolrs.run.worker import Handle, Introduction, Job
 
@@ -141,6 +142,8 @@ class Driver:
         self._state = engine.evolve(None, event)
         self._stand(first.start)
         self._publish(event)
+        for remark in settings.remarks():
+            self._note(remark)
 
     def resume(self) -> None:
         """Go on with the run in `run_dir`: answers since the last commit count, what was under way is issued again."""
@@ -166,7 +169,7 @@ class Driver:
         if self.run_dir is not None:
             durable.save_state(self.run_dir, self.state.events, data)
             if self.state.segments:
-                durable.save_schedule(self.run_dir, self.state.schedule)
+                save_schedule(self.run_dir, self.state.schedule)
 
     # The loop
 

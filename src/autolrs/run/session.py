@@ -125,6 +125,12 @@ class Session:
         return self._guard if self._base is None else self._base
 
     @property
+    def tokens(self) -> list[Token]:
+        """All snapshots that may still be restored: what a checkpoint has to hold beside the live state."""
+        held = (self._base, self._guard, *(token for token, _ in self._kept.values()))
+        return [token for token in held if token is not None]
+
+    @property
     def command_steps(self) -> int:
         """Steps of the current command's profile that are behind us."""
         return self._done + len(self._pending)
@@ -147,6 +153,8 @@ class Session:
             return
         self.begun = True
         self._publish(self._started)
+        for remark in self.state.settings.remarks():
+            self.note(remark)
         self._next()
 
     def go_on(self) -> None:
