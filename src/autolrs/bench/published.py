@@ -28,11 +28,6 @@ METHODS = {
 }
 HAND_TUNED = {"vgg16-cifar10": 93.70, "resnet50-cifar10": 95.56, "vgg16-cifar100": 72.93}  # Appendix A.5.1, A.5.2
 
-# Section 5: where AutoLRS, and the other schedules, reach the target
-RESNET_EPOCHS = {"paper": 74, "clr": 70, "sgdr": 88, "hand-tuned": 90}  # to 75.9 % top-1 on ImageNet
-TRANSFORMER_STEPS = {"paper": 69_000, "sgdr": 91_000, "hand-tuned": 98_000}  # to 27.3 BLEU
-SPEEDUPS = {"resnet50-imagenet": 1.22, "transformer-wmt14": 1.43, "bert-pretraining": 1.5}  # over the hand-tuned one
-
 # Section 5: fine-tuned BERT base on the dev sets of MRPC, MNLI, CoLA (accuracy) and SQuAD v1.1 (F1)
 FINE_TUNING = {
     "hand-tuned": {"MRPC": 86.5, "MNLI": 82.2, "CoLA": 47.8, "SQuAD": 87.0},

@@ -31,7 +31,6 @@ class Score(NamedTuple):
     speedup: float
     speedup_all: float  # the same with search and validation counted
     accuracy: float = math.nan  # mean final accuracy, where the task has one
-    accuracy_spread: float = math.nan
     tuning: float = 0.0  # steps of tuning runs, with their validation passes, over total_steps
 
 
@@ -89,7 +88,6 @@ def score(rows: Iterable[Row]) -> list[Score]:
                 total / reach if comparable else math.nan,
                 total / (reach + extra) if comparable else math.nan,
                 mean(accuracies) if known else math.nan,
-                stdev(accuracies) if known and len(accuracies) > 1 else math.nan,
                 tuning.get((task, method), 0.0),
             )
         )

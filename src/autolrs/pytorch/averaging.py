@@ -137,8 +137,7 @@ class Averager:
 
     def _begin(self, parameters: list[Tensor]) -> None:
         """The first step, or groups that were added: z = x = y', and from the next step on momentum is shared."""
-        inner = getattr(self._optimizer, "optimizer", self._optimizer)  # accelerate's wrapper is not of its kind
-        known = isinstance(inner, _KNOWN)
+        known = isinstance(self._optimizer, _KNOWN)
         for group in self._optimizer.param_groups[len(self._momenta) :]:
             momentum = _momentum(group) if known else 0.0
             self._momenta.append(momentum)
