@@ -2,7 +2,6 @@
 
 import math
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -173,24 +172,6 @@ def refusals(rank, size, folder):
     }
 
 
-def hanging_evaluate(rank, size, folder):
-    """The last thing: a time-out leaves the group unusable."""
-    import time
-
-    def evaluate():
-        if rank == 1:
-            time.sleep(40)
-        return 1.0
-
-    model = plain()
-    optimizer = adam(model)
-    values = {**PAPER, "stage_steps": 20, "max_stage_steps": 20, "eval_every": 2}
-    auto = autolrs.AutoLRS(model, optimizer, evaluate=evaluate, **values)
-    begun = time.monotonic()
-    text = message(lambda: train(auto, model, optimizer, shards(rank, size)))
-    return {"message": text, "seconds": time.monotonic() - begun}
-
-
 def main(folder):
     torch.set_num_threads(1)
     single = {name: whole_run(0, 1, lambda model: model, **settings) for name, settings in RUNS.items()}
@@ -200,9 +181,6 @@ def main(folder):
     found = {check.__name__: check(rank, size, folder) for check in checks}
     found["single"] = single
     found["journal"] = [encode(e) for e in journal.read(folder / "bad")]
-    dist.destroy_process_group()
-    dist.init_process_group("gloo", timeout=timedelta(seconds=15))
-    found["hanging_evaluate"] = hanging_evaluate(rank, size, folder)
     report(folder, rank, found)
 
 

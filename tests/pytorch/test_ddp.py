@@ -79,11 +79,12 @@ def test_what_is_wrong_on_one_rank_is_an_error_on_all(ranks, what, text):
     assert "`evaluate` failed on rank 1" in ranks[0]["refusals"]["failing evaluate"]
 
 
-def test_a_hanging_evaluate_is_a_clear_error_on_the_others(ranks):
-    found = ranks[0]["hanging_evaluate"]
-    assert "LostRankError: rank 0 of 2 waited at `evaluate` and another rank did not come" in found["message"]
+@pytest.mark.parametrize(("case", "where"), [("lost_in_evaluate", "`evaluate`"), ("lost_at_construction", "the start")])
+def test_a_rank_that_does_not_come_is_a_clear_error_on_the_others(tmp_path, case, where):
+    found = launch("lost_worker.py", tmp_path, case)[0]
+    assert f"LostRankError: rank 0 of 2 waited at {where} and another rank did not come" in found["message"]
     assert "Ranks 1 failed to pass" in found["message"]
-    assert 14 < found["seconds"] < 35
+    assert 14 < found["seconds"] < 60
 
 
 def test_rank_0_alone_writes_the_journal_and_every_rank_its_own_state(ranks, folder):
