@@ -102,26 +102,37 @@ def test_methods_are_compared_with_everything_counted_beside_the_paper():
     rows = [*tuning, row("hypergradient", lr=0.1, raw_steps=100, evaluations=0), row("paper", test=0.4)]
     title = "Methods compared: vgg16-cifar10 (paper)"
     assert lines("methods", rows) == [
-        [title, "paper", "0.4000", "90.00 %", "2.1 runs", "94.13 %, 6,538 s"],
-        [title, "hypergradient", "0.5000", "90.00 %", "4.0 runs", "91.31 %, 187,110 s"],
+        [title, "paper", "0.4000", "(1)", "90.00 %", "2.1 runs", "-", "94.13 %, 6,538 s"],
+        [title, "hypergradient", "0.5000", "(1)", "90.00 %", "4.0 runs", "3.0 runs", "91.31 %, 187,110 s"],
     ]
+
+
+def test_tables_of_methods_and_ablations_show_the_spread_over_seeds():
+    rows = [row("paper", seed, test) for seed, test in enumerate((0.4, 0.5))]
+    for name in ("methods", "ablation"):
+        assert lines(name, rows)[0][2:4] == ["0.4500", "±0.0707 (2)"]
 
 
 def test_tau_max_says_when_the_target_is_reached_and_what_the_paper_has():
     rows = [row("paper", 0, accuracy=0.94), row("paper", 1, accuracy=0.93), row("paper-tau-half", 0, accuracy=0.95)]
     found = lines("tau-max", rows)
     title = "Sensitivity to tau_max: vgg16-cifar10 (paper)"
-    assert found[:3] == [
-        [title, "paper-tau-half", "0", "80", "95.00 %", "2.10"],
-        [title, "paper", "0", "80", "94.00 %", "2.10"],
-        [title, "paper", "1", "N/A", "93.00 %", "2.10"],
+    assert found[:2] == [
+        [title, "paper-tau-half", "80", "accuracy", "95.00", "95.00 %", "2.10"],
+        [title, "paper", "80, N/A", "accuracy", "94.00, 93.00", "93.50 ± 0.71 %", "2.10"],
     ]
-    assert [line[1:] for line in found[3:5]] == [["4,000", "1", "108", "94.13 %"], ["4,000", "2", "181", "93.96 %"]]
-    assert len(found) == 3 + 15
+    assert found[2][1:3] == ["4,000", "108, 181, 223, 315, 287"] and found[2][-1] == "94.01 ± 0.13 %"
+    assert len(found) == 2 + 3
+
+
+def test_without_a_target_there_is_no_column_for_it():
+    table = TABLES["tau-max"]([row("paper", profile="cpu", task="digits-mlp", accuracy=None)])[0]
+    assert table.columns == ["method", "what", "by seed", "mean ± deviation", "cost"]
+    assert table.rows == [["paper", "test loss", "0.5000", "0.5000", "2.10"]]
 
 
 @pytest.mark.parametrize(
-    ("name", "method", "theirs"), [("random-search", "paper-random", 9), ("grid-search", "paper-grid", 9)]
+    ("name", "method", "theirs"), [("random-search", "paper-random", 3), ("grid-search", "paper-grid", 3)]
 )
 def test_searches_in_the_place_of_bo(name, method, theirs):
     found = lines(name, [row("paper"), row(method)])
@@ -130,7 +141,10 @@ def test_searches_in_the_place_of_bo(name, method, theirs):
 
 def test_ablations_are_held_against_algorithm_1():
     found = lines("ablation", [row("paper", test=0.4), row("paper-replay", test=0.5), row("cosine", test=0.1)])
-    assert [line[1:4] for line in found] == [["paper", "0.4000", "0.00 %"], ["paper-replay", "0.5000", "25.00 %"]]
+    assert [[*line[1:3], line[4]] for line in found] == [
+        ["paper", "0.4000", "0.00 %"],
+        ["paper-replay", "0.5000", "25.00 %"],
+    ]
 
 
 def test_the_hypergradient_grid_comes_from_tuning_rows():
@@ -152,6 +166,8 @@ def test_variability_lists_every_seed():
     assert found[1][2] == "73.05 ± 0.14 %"  # as the paper says of its own
     diverged = lines("variability", [row("paper", 0, None, accuracy=None, task="bert-pretraining")])
     assert diverged[0][1:] == ["paper", "test loss", "diverged", "-"]
+    half = lines("variability", [row("paper", 0, None, accuracy=0.1), row("paper", 1, accuracy=0.9)])
+    assert half[0][1:] == ["paper", "accuracy", "diverged, 90.00", "90.00 %"]
 
 
 def test_fine_tuning_takes_the_best_seed():
@@ -181,6 +197,7 @@ def test_profiles_and_paired_differences_have_a_line_per_method():
 
 
 def test_the_papers_figures_stand_beside_its_own_tasks_only():
-    table = TABLES["methods"]([row("paper", task="digits-mlp"), row("hand-tuned", task="digits-mlp")])[0]
-    assert "paper" not in table.columns and len(table.columns) == len(table.rows[0]) == 4
+    table, theirs = TABLES["methods"]([row("paper", task="digits-mlp"), row("hand-tuned", task="digits-mlp")])
+    assert "paper" not in table.columns and len(table.columns) == len(table.rows[0]) == 6
+    assert ["paper", "94.13 %", "6,538 s"] in theirs.rows
     assert lines("methods", [row("hand-tuned", task="resnet50-cifar10")])[0][-1] == "95.56 %"

@@ -59,6 +59,11 @@ def percent(value: float) -> str:
     return "-" if math.isnan(value) else f"{100 * value:.2f} %"
 
 
+def over_seeds(deviation: float, seeds: int) -> str:
+    """A standard deviation and the number of seeds it is of."""
+    return f"±{deviation:.4f} ({seeds})" if math.isfinite(deviation) else f"({seeds})"
+
+
 def spread(values: Sequence[float], digits: int = 2) -> str:
     """Mean and standard deviation; a dash for none."""
     if not values:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from autolrs.bench.score import Row, Score, paired, performance_profile, score, summary
-from autolrs.bench.tables._table import Table, markdown, percent
+from autolrs.bench.tables._table import Table, markdown, over_seeds, percent
 
 FACTORS = (1.01, 1.02, 1.05, 1.1, 1.5)
 
@@ -60,8 +60,14 @@ def differences(rows: Iterable[Row], against: str = "cosine") -> list[Table]:
 
 def _row(one: Score, accurate: bool) -> list[str]:
     loss = f"{one.loss:.4f}" if math.isfinite(one.loss) else "diverged"
-    spread = f"±{one.spread:.4f} ({one.seeds})" if math.isfinite(one.spread) else f"({one.seeds})"
-    cells = [one.method, loss, spread, _fixed(one.ratio), f"{one.cost:.2f}", _speedup(one.speedup)]
+    cells = [
+        one.method,
+        loss,
+        over_seeds(one.spread, one.seeds),
+        _fixed(one.ratio),
+        f"{one.cost:.2f}",
+        _speedup(one.speedup),
+    ]
     cells += [_speedup(one.speedup_all), f"{one.tuning:.0f} runs" if one.tuning else "-"]
     if accurate:
         cells.insert(3, percent(one.accuracy))

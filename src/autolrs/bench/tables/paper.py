@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from statistics import mean
 
 from autolrs.bench import published
 from autolrs.bench.methods.ours import ABLATIONS
 from autolrs.bench.score import EVALUATION_STEPS, Row, by_task_and_method, label, score, steps_to_accuracy
-from autolrs.bench.tables._table import Table, percent, spread
+from autolrs.bench.tables._table import Table, over_seeds, percent, spread
 from autolrs.bench.tasks import TASKS
 
 COMPARED = ("hand-tuned", "hypergradient", "rtho", "marthe", "hyperband", "bo-early-stopping", "asha", "pbt", "pb2")
@@ -25,12 +26,19 @@ def methods(rows: Iterable[Row]) -> list[Table]:
         for one in sorted((one for one in scores if one.task == task), key=lambda one: one.loss):
             if one.method in (*COMPARED, "paper", "horizon"):
                 loss = f"{one.loss:.4f}" if math.isfinite(one.loss) else "diverged"
-                lines.append([one.method, loss, percent(one.accuracy), f"{one.cost + one.tuning:.1f} runs"])
+                lines.append([one.method, loss, over_seeds(one.spread, one.seeds), percent(one.accuracy)])
+                lines[-1] += [f"{one.cost + one.tuning:.1f} runs", f"{one.tuning:.1f} runs" if one.tuning else "-"]
                 if published_here:
                     lines[-1].append(_beside(name, one.method))
         if lines:
-            columns = ["method", "test loss", "accuracy", "cost, all counted", *(["paper"] if published_here else [])]
+            columns = ["method", "test loss", "over seeds", "accuracy", "cost, all counted", "of that tuning"]
+            columns += ["paper"] if published_here else []
             tables.append(Table(f"Methods compared: {task}", columns, lines, NOTE if published_here else ""))
+    if tables and not any(table.note for table in tables):
+        lines = [[name, f"{one.accuracy:.2f} %", f"{one.seconds:,} s"] for name, one in published.METHODS.items()]
+        lines.append(["hand-tuned", f"{published.HAND_TUNED['vgg16-cifar10']:.2f} %", "-"])
+        columns = ["method", "accuracy", "time to find the schedule"]
+        tables.append(Table("Methods compared: the paper's, VGG-16 on CIFAR-10 at full size", columns, lines))
     return tables
 
 
@@ -69,8 +77,9 @@ def ablation(rows: Iterable[Row]) -> list[Table]:
         for one in mine.values():
             change = one.loss / base - 1 if math.isfinite(one.loss) and base > 0 else math.nan
             loss = f"{one.loss:.4f}" if math.isfinite(one.loss) else "diverged"
-            lines.append([one.method, loss, percent(change), percent(one.accuracy), f"{one.cost:.2f}"])
-        columns = ["variant", "test loss", "against Algorithm 1", "accuracy", "cost"]
+            seeds = over_seeds(one.spread, one.seeds)
+            lines.append([one.method, loss, seeds, percent(change), percent(one.accuracy), f"{one.cost:.2f}"])
+        columns = ["variant", "test loss", "over seeds", "against Algorithm 1", "accuracy", "cost"]
         tables.append(Table(f"Ablations of Algorithm 1: {task}", columns, lines))
     return tables
 
@@ -104,14 +113,9 @@ def variability(rows: Iterable[Row]) -> list[Table]:
         lines = []
         for (its, method), group in groups.items():
             if its == task:
-                accurate = all(row.get("accuracy") is not None for row in group)
-                values = [100 * row["accuracy"] if accurate else row["test"] for row in group]
-                finite = [value for value in values if value is not None]
-                digits, unit = (2, " %") if accurate else (4, "")
-                each = ", ".join("diverged" if value is None else f"{value:.{digits}f}" for value in values)
-                lines.append([method, "accuracy" if accurate else "test loss", each, spread(finite, digits) + unit])
+                lines.append([method, *_each(group)])
         tables.append(Table(f"Variability: {task}", ["method", "what", "by seed", "mean ± deviation"], lines))
-    if any(task.startswith("vgg16-cifar100") for task, _ in groups):
+    if tables:
         each = ", ".join(f"{value:.2f}" for value in published.VARIABILITY)
         tables.append(Table("The paper's, vgg16-cifar100 at full size", ["by seed", "mean ± deviation"],
                             [[each, f"{spread(published.VARIABILITY)} %"]]))  # fmt: skip
@@ -136,31 +140,45 @@ def fine_tuning(rows: Iterable[Row]) -> list[Table]:
 def _trials(
     rows: Iterable[Row], names: dict[str, int], theirs: published.Trials, title: str, shown: Sequence[str]
 ) -> list[Table]:
-    """Trial by trial: when the target is reached, what is reached in the end."""
+    """Trial by trial: when the target is reached, where the task has one, and what is reached in the end."""
     groups = by_task_and_method(rows)
     tables = []
     for task in dict.fromkeys(task for task, method in groups if method in names):
         known = TASKS.get(task.split(" ")[0])
-        lines = []
+        lines, timed = [], False
         for method in shown:
-            group = groups.get((task, method), [])
-            for row in group:
-                target = known.at(row.get("profile", "cpu")).target if known else None
-                reached = steps_to_accuracy(row, target) if target else math.nan
-                when = "-" if math.isnan(reached) else ("N/A" if math.isinf(reached) else f"{reached:,.0f}")
-                extra = row["raw_steps"] + row["evaluations"] * EVALUATION_STEPS
-                lines.append([method, str(row["seed"]), when, _result(row), f"{extra / row['total_steps']:.2f}"])
-        columns = ["method", "seed", "step at the target", "result", "cost"]
+            if group := groups.get((task, method)):
+                target = known.at(group[0].get("profile", "cpu")).target if known else None
+                timed = target is not None
+                when = [", ".join(_when(steps_to_accuracy(row, target)) for row in group)] if target else []
+                cost = mean((row["raw_steps"] + row["evaluations"] * EVALUATION_STEPS) / row["total_steps"]
+                            for row in group)  # fmt: skip
+                lines.append([method, *when, *_each(group), f"{cost:.2f}"])
+        columns = ["method", *(["step at the target"] if timed else []), "what", "by seed", "mean ± deviation", "cost"]
         tables.append(Table(f"{title}: {task}", columns, lines))
     if tables:
-        lines = [
-            [f"{tau:,}", str(i + 1), "N/A" if epoch is None else str(epoch), f"{accuracy:.2f} %"]
-            for tau, trials in theirs.items()
-            for i, (epoch, accuracy) in enumerate(trials)
-        ]
-        columns = ["tau_max", "trial", "epoch at 93.70 %", "accuracy"]
+        lines = []
+        for tau, trials in theirs.items():
+            epochs = ", ".join("N/A" if epoch is None else str(epoch) for epoch, _ in trials)
+            values = [accuracy for _, accuracy in trials]
+            lines.append([f"{tau:,}", epochs, ", ".join(f"{value:.2f}" for value in values), f"{spread(values)} %"])
+        columns = ["tau_max", "epoch at 93.70 %", "accuracy by trial", "mean ± deviation"]
         tables.append(Table(f"{title}: the paper's, VGG-16 on CIFAR-10 at full size", columns, lines))
     return tables
+
+
+def _each(group: Sequence[Row]) -> list[str]:
+    """What is measured, its value seed by seed, and mean and deviation of those that did not diverge."""
+    accurate = all(row.get("accuracy") is not None for row in group)
+    values = [100 * row["accuracy"] if accurate and row["test"] is not None else row["test"] for row in group]
+    finite = [value for value in values if value is not None]
+    digits, unit = (2, " %") if accurate else (4, "")
+    each = ", ".join("diverged" if value is None else f"{value:.{digits}f}" for value in values)
+    return ["accuracy" if accurate else "test loss", each, spread(finite, digits) + unit]
+
+
+def _when(step: float) -> str:
+    return "N/A" if math.isinf(step) else f"{step:,.0f}"
 
 
 def _result(row: Row | None) -> str:
