@@ -141,10 +141,15 @@ def test_searches_in_the_place_of_bo(name, method, theirs):
 
 def test_ablations_are_held_against_algorithm_1():
     found = lines("ablation", [row("paper", test=0.4), row("paper-replay", test=0.5), row("cosine", test=0.1)])
-    assert [[*line[1:3], line[4]] for line in found] == [
+    assert [[*line[1:3], line[5]] for line in found] == [
         ["paper", "0.4000", "0.00 %"],
         ["paper-replay", "0.5000", "25.00 %"],
     ]
+
+
+def test_ablations_show_the_median_which_one_dead_seed_does_not_move():
+    (found,) = lines("ablation", [row("paper", seed, test) for seed, test in enumerate((0.4, 90.0, 0.5))])
+    assert found[2:5] == ["30.3000", "±51.7017 (3)", "0.5000"]
 
 
 def test_the_hypergradient_grid_comes_from_tuning_rows():
