@@ -70,6 +70,17 @@ TAIL = """
 """
 
 
+END = """## What was not measured
+
+- **The paper's own models**: no rows of VGG-16, ResNet-50, Transformer or BERT, not even in the narrow `cpu` profile.
+  On a busy core one plain run takes one minute (BERT) to more than three (VGG-16), Algorithm 1 twice that, a tuned
+  rival ten times. So no table here says whether the paper's numbers come out at its scale; `fine-tuning` has no rows.
+- **Fewer seeds** than five for rivals outside the first headline; two tasks at most for the paper's tables.
+- **Raw rows**: `benchmarks/results/`; each table again: `autolrs bench table benchmarks/results/*.jsonl --name NAME`,
+  and `autolrs bench table benchmarks/results/series/*.jsonl --name forecasters`.
+"""
+
+
 class Section(NamedTuple):
     """A heading, a table of `autolrs bench table` by name from the rows that `of` picks, and what it says."""
 
@@ -221,7 +232,7 @@ def render() -> str:
             made = TABLES[section.table]([row for row in rows if section.of(row)])
             tables = FORMATS["markdown"]([table for table in made if table.title != "Over tasks"])
         parts.append(f"## {section.heading}\n\n{section.words.strip()}\n\n{tables}")
-    return "\n".join(parts)
+    return "\n".join([*parts, END])
 
 
 if __name__ == "__main__":
