@@ -16,6 +16,7 @@ from autolrs.core.types import (
     Commit,
     Committed,
     Finished,
+    Forecast,
     Noted,
     Probe,
     Probed,
@@ -29,7 +30,7 @@ from autolrs.core.types import (
 )
 from autolrs.run import journal
 from autolrs.run.journal import Journal
-from autolrs.run.session import drive
+from autolrs.run.session import Session, drive
 from autolrs.testing import SimulatedHost
 from helpers import RecordingHost, asked, hosts, new_session, of_kind, paper_settings, run, run_altered, small
 
@@ -454,14 +455,44 @@ def test_profile_of_many_segments_runs_each_at_its_own_lr():
         def retained(self, state):
             return frozenset()
 
-    from autolrs.run.session import Session
-
     host = RecordingHost()
     session = Session(host, small(), Fixed())
     drive(session, host)
     assert host.lrs[:12] == profile_lrs(profile)
     assert profile_steps(profile) == 12
     assert engine.decide(session.state, Fixed()).reason == "total_steps reached"
+
+
+@pytest.mark.parametrize(("limits", "steps"), [((1e9,) * 5, 12), ((1e9, 0.0), 8), ((1e9, 1e9, 0.0), 12), ((0.0,), 4)])
+def test_probe_is_stopped_at_the_check_whose_limit_its_mean_loss_exceeds(limits, steps):
+    """Checks are 4 steps apart; a segment that ends between two of them is no check."""
+    profile = (Segment(2, 0.0, 0.1), Segment(10, 0.1, 0.0))
+
+    class Limited:
+        name = "limited"
+
+        def decide(self, state):
+            if state.probes:
+                return Commit(0, constant(700, 0.1))
+            return Probe(0, 0, profile, check_every=4, limits=limits)
+
+        def judge(self, state, probe, losses):
+            return Forecast(losses[-1], 0.0, 0.0, losses[-1], "ok")
+
+        def retained(self, state):
+            return frozenset()
+
+    host, events = SimulatedHost(), []
+    session = Session(host, small(), Limited())
+    session.listeners.append(events.append)
+    drive(session, host)
+    (answer,) = of_kind(events, Probed, Aborted)
+    assert answer.steps == steps
+    if isinstance(answer, Probed):
+        assert answer.checks == pytest.approx([sum(answer.losses[i : i + 4]) / 4 for i in (0, 4, 8)])
+    else:
+        assert f"clearly losing after {steps} steps" in answer.reason
+    assert engine.fold(events) == session.state
 
 
 def test_settings_that_do_nothing_are_in_the_journal():

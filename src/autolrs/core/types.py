@@ -110,7 +110,8 @@ class Probe:
     """Train along `profile` from the stage's snapshot (or probe `start_from`'s kept end state), then report the losses.
 
     With metric `validation` the loss is evaluated every `eval_every` steps. With `check_every` > 0 the losses are read
-    that often and the probe is aborted once they diverge.
+    that often and the probe is aborted once they diverge, or once their mean since the last check is above the check's
+    own of `limits`.
     """
 
     stage: int
@@ -120,6 +121,7 @@ class Probe:
     eval_every: int = 0
     check_every: int = 0
     start_from: int | None = None
+    limits: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,10 @@ class Ranged:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A probe ran to its end. `losses` may be thinned for the record; `forecast` was made from all of them."""
+    """A probe ran to its end. `losses` may be thinned for the record; `forecast` was made from all of them.
+
+    `checks` are the mean training losses from each check to the next, which later probes may be held against.
+    """
 
     stage: int
     index: int
@@ -186,6 +191,7 @@ class Probed:
     losses: tuple[float, ...]
     forecast: Forecast
     evaluations: int = 0
+    checks: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from autolrs.report.info import Array, RunInfo
 
 @dataclass(frozen=True)
 class MiniRun:
-    """One miniature run. `shortfall` is the share of the best one's progress that it missed; infinite if diverged."""
+    """One miniature run. `shortfall` is the share of the best one's progress that it missed; infinite if stopped."""
 
     order: int
     lr: float

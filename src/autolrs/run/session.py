@@ -15,7 +15,7 @@ from itertools import count, repeat
 from typing import Any, TypeVar
 
 from autolrs.core import engine
-from autolrs.core.divergence import diverged
+from autolrs.core.divergence import behind, checks, diverged
 from autolrs.core.engine import State, Strategy
 from autolrs.core.interval import conclude
 from autolrs.core.settings import Settings
@@ -320,8 +320,8 @@ class Session:
         if isinstance(command, Probe) and losses:
             if command.metric == "validation" and self._done % command.eval_every == 0:
                 self._values.append(self._evaluate(command))
-            if command.check_every and diverged(self._losses, len(losses)):
-                self._abort(command)
+            if command.check_every and (why := self._hopeless(command, len(losses))):
+                self._abort(command, why)
                 return
         elif isinstance(command, Commit) and command.guarded and not all(map(math.isfinite, losses)):
             self._fail(command)
@@ -380,11 +380,20 @@ class Session:
         series = self._values if probe.metric == "validation" else list(self._losses)
         forecast = self._on_first(lambda: self.strategy.judge(self.state, probe, series))
         lr, evaluations, steps = peak_lr(probe.profile), len(self._values), self._close()
-        self.record(Probed(probe.stage, probe.index, lr, steps, thin(series), forecast, evaluations))
+        seen = checks(self._losses, probe.check_every) if probe.check_every > 1 else ()  # 1: the losses again
+        self.record(Probed(probe.stage, probe.index, lr, steps, thin(series), forecast, evaluations, seen))
         self._after_probe(probe)
 
-    def _abort(self, probe: Probe) -> None:
-        reason = f"loss {self._losses[-1]:.4g} after {self._done} steps, from {self._losses[0]:.4g}"
+    def _hopeless(self, probe: Probe, recent: int) -> str:
+        """Why the probe is not worth its end; empty if it may be."""
+        if diverged(self._losses, recent):
+            return f"loss {self._losses[-1]:.4g} after {self._done} steps, from {self._losses[0]:.4g}"
+        if behind(self._losses, probe.check_every, probe.limits):
+            limit = probe.limits[self._done // probe.check_every - 1]
+            return f"clearly losing after {self._done} steps: mean loss above {limit:.4g}, too far behind the best run"
+        return ""
+
+    def _abort(self, probe: Probe, reason: str) -> None:
         lr, evaluations, steps = peak_lr(probe.profile), len(self._values), self._close()
         self.record(Aborted(probe.stage, probe.index, lr, steps, thin(self._losses), reason, evaluations))
         self._after_probe(probe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,18 @@ from hypothesis import strategies as st
 
 from autolrs.core import engine
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon import Horizon, choose, full_profile, landmark, plan, responses
+from autolrs.core.strategies.horizon import (
+    MAX_MINIS,
+    PROMISING,
+    Horizon,
+    affords_another,
+    choose,
+    full_profile,
+    landmark,
+    limits,
+    plan,
+    responses,
+)
 from autolrs.core.types import Aborted, Asked, Commit, Failed, Forecast, Noted, Probe, Probed, Profile, profile_steps
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
@@ -141,29 +153,109 @@ def test_diverging_lrs_are_aborted_and_never_chosen(limit):
         assert max(state.schedule.lrs()) <= limit
 
 
-def test_response_does_not_depend_on_the_losses_scale_or_sign():
-    def state(scale, offset):
-        config = Settings.make(total_steps=5000, strategy="horizon")
-        now = engine.evolve(None, engine.start(config))
-        ramp = [offset + scale * (2.0 - 0.01 * i if i < 35 else 9.0) for i in range(50)]
-        now = engine.evolve(now, Asked(Horizon().decide(now)))
-        now = engine.evolve(now, Probed(0, 0, 1.0, 50, tuple(ramp), Forecast(0, 0, 0, 0, "ok")))
-        mark = landmark(now)
-        for index, (octave, loss) in enumerate([(-2, 1.0), (-3, 1.01), (-1, 1.2), (-4, 1.3)], start=1):
-            now = engine.evolve(now, Asked(Probe(0, index, full_profile(config, 100, mark * 2.0**octave))))
-            value = offset + scale * loss
-            now = engine.evolve(now, Probed(0, index, mark * 2.0**octave, 100, (), Forecast(value, 0, 0, 0, "ok")))
-        return now
-
-    plain = state(1.0, 0.0)
-    for scale, offset in ((1e-6, 0.0), (1e6, 0.0), (1.0, -50.0)):
-        other = state(scale, offset)
-        assert choose(other)[0] == pytest.approx(choose(plain)[0], rel=1e-6)
-        assert responses(other) == pytest.approx(responses(plain), rel=1e-4)
+def searched(minis, scale=1.0, offset=0.0):
+    """A state in which these miniature runs, (octave, loss, losses at the checks), have been answered."""
+    config = Settings.make(total_steps=5000, strategy="horizon")
+    now = engine.evolve(None, engine.start(config))
+    ramp = [offset + scale * (2.0 - 0.01 * i if i < 35 else 9.0) for i in range(50)]
+    now = engine.evolve(now, Asked(Horizon().decide(now)))
+    now = engine.evolve(now, Probed(0, 0, 1.0, 50, tuple(ramp), Forecast(0, 0, 0, 0, "ok")))
+    mark = landmark(now)
+    for index, (octave, loss, *seen) in enumerate(minis, start=1):
+        now = engine.evolve(now, Asked(Probe(0, index, full_profile(config, 100, mark * 2.0**octave))))
+        promise = Forecast(offset + scale * loss, 0, 0, 0, "ok")
+        checks = tuple(offset + scale * value for value in seen)
+        now = engine.evolve(now, Probed(0, index, mark * 2.0**octave, 100, (), promise, 0, checks))
+    return now
 
 
-def test_every_prefix_of_the_journal_leads_to_the_same_next_command():
-    _, _, events = run(2000)
+MINIS = [(-2, 1.0), (-3, 1.01), (-1, 1.2), (-4, 1.3)]
+CURVES = [(-2, 1.0, *np.linspace(1.9, 1.05, 8)), (-3, 1.01, *np.linspace(1.9, 1.06, 8)), (-1, 1.2, *[1.5] * 8)]
+
+
+@pytest.mark.parametrize(("scale", "offset"), [(1e-6, 0.0), (1e6, 0.0), (1.0, -50.0)])
+def test_response_does_not_depend_on_the_losses_scale_or_sign(scale, offset):
+    plain, other = searched(MINIS), searched(MINIS, scale, offset)
+    assert choose(other)[0] == pytest.approx(choose(plain)[0], rel=1e-6)
+    assert responses(other) == pytest.approx(responses(plain), rel=1e-4)
+    given = [limits(searched(CURVES, *how), -4, 100, 12) for how in ((1.0, 0.0), (scale, offset))]
+    assert given[1] == pytest.approx([offset + scale * limit for limit in given[0]], rel=1e-6)
+
+
+def test_limits_close_in_on_the_best_run_and_the_first_three_have_none():
+    found = limits(searched(CURVES), -4, 100, 12)
+    best = CURVES[0][2:]
+    behind = [limit - value for limit, value in zip(found, best, strict=False)]
+    assert len(found) == 7  # none in the last eighth
+    assert behind == pytest.approx([(1 - 0.12 * (i + 1)) * 0.99 for i in range(7)])  # from 1.99 down to 1.0
+    assert behind[-1] > PROMISING
+    for octave in (-2, -3, -1):
+        assert limits(searched(CURVES[:1]), octave, 100, 12) == ()
+
+
+def test_best_run_that_made_no_progress_sets_no_limits():
+    assert limits(searched([(-2, 2.5, *[2.5] * 8), (-3, math.inf)]), -4, 100, 12) == ()
+
+
+def test_best_run_of_a_journal_from_before_there_were_checks_sets_no_limits():
+    assert limits(searched(MINIS), -5, 100, 12) == ()
+
+
+class Late(SimulatedHost):
+    """High LRs look worse in the middle of a run, by `bump` of the loss, and catch up in its decay."""
+
+    bump = 0.0
+
+    def step(self):
+        return super().step() + self.bump * min(self.lr, 1.0)
+
+
+def losing(events):
+    return [e for e in events if isinstance(e, Aborted) and "clearly losing" in e.reason]
+
+
+@pytest.mark.parametrize("validation", [False, True])
+def test_clearly_losing_run_is_stopped_never_extended_from_and_weighs_nothing(validation):
+    _, _, events = run(1000, validation=validation)
+    (stopped,) = losing(events)
+    assert 0 < stopped.steps <= 7 / 8 * 20
+    assert stopped.evaluations == 0
+    state = engine.fold(events[: next(i for i, e in enumerate(events) if isinstance(e, Noted)) - 1])
+    tried = responses(state)
+    assert tried.pop(max(tried)) == math.inf
+    assert max(e.lr for e in state.probes[1:]) == stopped.lr
+    without = replace(state, probes=tuple(probe for probe in state.probes if probe is not stopped))
+    assert responses(without) == tried
+    assert choose(without)[0] == choose(state)[0]
+
+
+def test_run_that_catches_up_in_its_decay_is_not_stopped():
+    host = Late()
+    host.bump = 0.4  # of the loss, which falls by 1.5 to 2
+    session = Session(host, Settings.make(total_steps=2000, strategy="horizon"), Horizon(), stream=host.stream)
+    events = []
+    session.listeners.append(events.append)
+    drive(session, host)
+    above = [e for e in events if isinstance(e, Probed) and e.index > 3]
+    assert above and not losing(events)
+
+
+def test_steps_that_a_stopped_run_saved_go_to_another_lr():
+    state = searched([(-2, 1.0), (-3, 1.0), (-1, 1.0), (-4, 1.0), (0, 1.0), (-5, 1.0)])
+    budget = plan(state.settings, validation=False)
+    assert budget.minis == 7 > len(state.probes) - 1
+    tight = replace(state, settings=state.settings.with_(max_cost=1 + 745 / 5000))
+    assert plan(tight.settings, validation=False).minis == 6
+    assert not affords_another(tight, budget)
+    saved = replace(tight, raw_steps=tight.raw_steps - 88)  # one of them was stopped after 12 steps
+    assert affords_another(saved, budget)
+    assert not affords_another(replace(saved, raw_steps=0, probes=(state.probes[0],) * (MAX_MINIS + 1)), budget)
+
+
+@pytest.mark.parametrize("total", [1000, 2000])
+def test_every_prefix_of_the_journal_leads_to_the_same_next_command(total):
+    _, _, events = run(total)
+    assert bool(losing(events)) == (total == 1000)
     state = None
     for event, following in zip(events, [*events[1:], None], strict=True):
         state = engine.evolve(state, event)

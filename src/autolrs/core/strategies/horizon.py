@@ -7,6 +7,7 @@ higher peak than a long one: the horizon correction.
 1. One ramp, 1 % of the budget: the LR rises over the whole interval. Where the smoothed loss is lowest is the landmark.
 2. Miniature runs, 2 % each, from the same snapshot on the same batches, at LRs a factor 2 apart: first two octaves
    below the landmark, then towards whichever side is promising, until both are clearly worse or the money is spent.
+   One that diverges is stopped, and so is one (after the first three) that is clearly losing.
 3. The peak is the mean of their log LRs weighted by how well they did, drawn a quarter of the way to the landmark and
    lowered by the horizon correction.
 4. Everything is put back, and the whole run is trained from step 0.
@@ -42,10 +43,12 @@ RAMP_STEPS = (
 )  # fewer say nothing; more would not fit whole into the journal, and decisions rest on what is there
 MIN_MINI_STEPS = 20
 START = -2  # octaves from the landmark, which lies at the edge of divergence, to where the best peak usually is
+FIRST = (START, START - 1, START + 1)  # tried whatever they show
 RAMP_ONLY = -2.0  # octaves from the landmark where nothing else is known: best in the mean for runs of 250 to 600 steps
 TEMPERATURE = 0.02  # of the weights, in units of the progress that the best miniature run made
 PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
 MAX_MINIS = 7
+LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
 RETREAT = 0.25  # of the LR, when the run itself meets a loss that is not finite
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 LANDMARK_WEIGHT = 0.25  # share of the answer that the ramp gives: its errors are others than the miniature runs'
@@ -57,7 +60,7 @@ TAIL = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the search budget is spent; `minis` is the most miniature runs there may be."""
+    """How the search budget is spent; `minis` is the number of miniature runs that are sure to fit."""
 
     ramp_steps: int
     mini_steps: int
@@ -70,18 +73,40 @@ def plan(settings: Settings, *, validation: bool) -> Plan:
     >>> plan(Settings(total_steps=10_000, strategy="horizon"), validation=False)
     Plan(ramp_steps=100, mini_steps=200, minis=7)
     """
-    total = settings.total_steps
+    total, budget = settings.total_steps, _money(settings, validation)
     assert total is not None
-    budget = (settings.max_cost - 1.0) * total
-    if validation and settings.averaging:
-        budget -= 2 * settings.evaluate_cost  # raw against averaged weights at the end
     ramp_steps = min(max(round(0.01 * total), RAMP_STEPS[0]), RAMP_STEPS[1])
     mini_steps = max(round(settings.mini_fraction * total), MIN_MINI_STEPS)
     if budget < ramp_steps:
         return Plan(0, 0, 0)
-    each = mini_steps + (settings.evaluate_cost if validation else 0.0)
+    each = _price(settings, mini_steps, validation)
     minis = min(int((budget - ramp_steps) / each + 1e-9), MAX_MINIS)
     return Plan(ramp_steps, mini_steps, minis if minis >= 2 else 0)
+
+
+def affords_another(state: State, budget: Plan) -> bool:
+    """Whether one more miniature run fits, by the steps that were taken: what stopped runs have saved goes to others.
+
+    Runs under way count in full, so that parallel ones are as many as one by one.
+    """
+    if not budget.minis or len(state.probes) + len(state.outstanding) > MAX_MINIS:
+        return False
+    settings = state.settings
+    each = _price(settings, budget.mini_steps, state.validation)
+    spent = state.raw_steps + state.evaluations * settings.evaluate_cost + len(state.outstanding) * each
+    return spent + each <= _money(settings, state.validation) + 1e-9 * each
+
+
+def _money(settings: Settings, validation: bool) -> float:
+    """Steps' worth that the search may cost."""
+    assert settings.total_steps is not None
+    at_the_end = 2 if validation and settings.averaging else 0  # raw against averaged weights
+    return (settings.max_cost - 1.0) * settings.total_steps - at_the_end * settings.evaluate_cost
+
+
+def _price(settings: Settings, mini_steps: int, validation: bool) -> float:
+    """Steps' worth of a miniature run."""
+    return mini_steps + (settings.evaluate_cost if validation else 0.0)
 
 
 class Horizon:
@@ -98,7 +123,7 @@ class Horizon:
         if not asked and budget.ramp_steps:
             profile = ramp(budget.ramp_steps, search_interval(state.settings))
             return Probe(0, 0, profile, check_every=1)
-        if state.probes and asked - 1 < budget.minis and len(state.outstanding) < state.settings.parallel:
+        if state.probes and len(state.outstanding) < state.settings.parallel and affords_another(state, budget):
             offset = next_offset(state)
             if offset is not None:
                 return _mini(state, budget, offset)
@@ -146,7 +171,7 @@ def landmark(state: State) -> float:
 
 
 def responses(state: State) -> dict[int, float]:
-    """Octaves from the landmark -> by which share of its progress each run fell short of the best; inf if diverged."""
+    """Octaves from the landmark -> by which share of its progress each run fell short of the best; inf if stopped."""
     mark = landmark(state)
     # In the order of asking: sums over them must not depend on which parallel run was answered first.
     answers = sorted(state.probes[1:], key=lambda probe: probe.index)
@@ -154,9 +179,28 @@ def responses(state: State) -> dict[int, float]:
     best = min(values.values(), default=math.inf)
     if not math.isfinite(best):
         return dict.fromkeys(values, math.inf)
-    start = float(np.mean(state.probes[0].losses[:3]))
+    start = _start(state)
     progress = max(start - best, 1e-12 * max(1.0, abs(start)))
     return {octave: (value - best) / progress for octave, value in values.items()}
+
+
+def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ...]:
+    """At each check of a miniature run, the mean loss above which it is given up.
+
+    It is clearly losing once it lies behind the best so far by a larger share of that one's progress than the share of
+    steps it has left: a high LR looks worse in the middle and catches up in the decay, by less than that in all cases
+    measured. The first three have no limits, because they may run at once: what is stopped would depend on their order.
+    """
+    finished = [probe for probe in state.probes[1:] if isinstance(probe, Probed)]
+    if octave in FIRST or not finished:
+        return ()
+    best = min(finished, key=lambda probe: (_value(probe), probe.index))
+    progress = _start(state) - _value(best)
+    if not progress > 0:
+        return ()  # there is nothing to be behind of
+    shares = (check * (i + 1) / steps for i in range(len(best.checks)))
+    pairs = zip(best.checks, shares, strict=True)
+    return tuple(mean + (1 - share) * progress for mean, share in pairs if share <= LATEST_STOP)
 
 
 def next_offset(state: State) -> int | None:
@@ -167,7 +211,7 @@ def next_offset(state: State) -> int | None:
     """
     tried = responses(state)
     under_way = {_octave(peak_lr(probe.profile), landmark(state)) for probe in state.outstanding}
-    for octave in (START, START - 1, START + 1):
+    for octave in FIRST:
         if octave not in tried and octave not in under_way and _inside(state, octave):
             return octave
     if not tried or under_way:
@@ -234,6 +278,11 @@ def _value(probe: Probed | Aborted) -> float:
     return probe.forecast.value if isinstance(probe, Probed) else math.inf
 
 
+def _start(state: State) -> float:
+    """The loss before any training, by the ramp's first steps."""
+    return float(np.mean(state.probes[0].losses[:3]))
+
+
 def _mini(state: State, budget: Plan, octave: int) -> Probe:
     """A complete schedule in miniature; its warm-up takes a larger share, since below some ten steps there is none."""
     peak = landmark(state) * 2.0**octave
@@ -242,8 +291,15 @@ def _mini(state: State, budget: Plan, octave: int) -> Probe:
     profile = (Segment(warm, peak / warm, peak), Segment(budget.mini_steps - warm, peak, bottom))
     check = max(1, budget.mini_steps // 8)
     metric_every = budget.mini_steps if state.validation else 0
-    index = len(state.probes) + len(state.outstanding)
-    return Probe(0, index, profile, "validation" if state.validation else "train", metric_every, check)
+    return Probe(
+        0,
+        len(state.probes) + len(state.outstanding),
+        profile,
+        "validation" if state.validation else "train",
+        metric_every,
+        check,
+        limits=limits(state, octave, budget.mini_steps, check),
+    )
 
 
 def rest(state: State, peak: float) -> Profile:
