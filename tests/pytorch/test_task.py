@@ -5,11 +5,14 @@ import pickle
 import pytest
 import torch
 from nets import PAPER, X, Y, loss_of, make, same, shuffled, tensors, train_step
+from ranks import launch
+from task_worker import plain
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import autolrs
 from autolrs.core import strategies
 from autolrs.core.settings import Settings
+from autolrs.core.types import Commit, encode
 from autolrs.pytorch.task import TorchTask
 from autolrs.run.parallel import Driver
 from autolrs.testing.pool import VirtualPool
@@ -139,3 +142,66 @@ def test_a_loss_function_is_needed():
     model, optimizer, loader = make()
     with pytest.raises(TypeError, match="`loss_fn` must be a function batch -> loss, got NoneType"):
         TorchTask(model, optimizer, loader, None)
+
+
+# On several ranks
+
+
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory):
+    """A commit in the middle of a run: as one worker did it, and as two ranks did."""
+    folder = tmp_path_factory.mktemp("ranks")
+    pool = VirtualPool(plain, 1)
+    driver, events = Driver(pool, strategies.get("paper")), []
+    driver.listeners.append(events.append)
+    driver.start(Settings.make(**{**PAPER, "replay": True}))
+    driver.run()
+    job = next(job for _, job in pool.jobs if isinstance(job.command, Commit) and job.command.stage == 1)
+    (folder / "job").write_bytes(pickle.dumps(job))
+    return driver, events, launch("task_worker.py", folder)
+
+
+@pytest.mark.distributed
+def test_two_ranks_on_halves_of_each_batch_do_what_one_worker_does(committed):
+    driver, events, ranks = committed
+    one = plain()
+    one.loads(driver.training_state)
+    expected = torch.cat([p.detach().flatten() for p in one.parameters()]).tolist()
+    found = ranks[0]["commit"]
+    assert found["weights"] == ranks[1]["commit"]["weights"]
+    assert found["weights"] == pytest.approx(expected, abs=1e-5)
+    commit = encode(next(event for event in reversed(events) if type(event).__name__ == "Committed"))
+    losses = found["events"][-1].pop("losses")
+    assert losses == pytest.approx(commit.pop("losses"), rel=1e-4)
+    assert found["events"] == [commit]
+
+
+@pytest.mark.distributed
+def test_the_first_ranks_end_is_where_one_worker_goes_on(committed):
+    driver, _, ranks = committed
+    assert ranks[1]["commit"]["end"] is None
+    losses = []
+    for state in (driver.training_state, bytes.fromhex(ranks[0]["commit"]["end"])):
+        again = plain()
+        again.loads(state)
+        again.set_lr(0.01)
+        losses.append([again.step() for _ in range(9)])  # into the next epoch
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.distributed
+def test_what_cannot_be_spread_is_an_error_on_every_rank(committed):
+    for rank in committed[2]:
+        assert "ValueError: a batch of 1 examples cannot be split equally on 2 workers" in rank["odd"]
+        assert "`train_step` must compute its loss with `self.loss_fn`" in rank["careless"]
+
+
+def test_a_loader_that_cannot_be_split_is_refused_beforehand():
+    with pytest.raises(ValueError, match="batch size must be a multiple of the 3 workers, got 8"):
+        task().check_split(3)
+    with pytest.raises(ValueError, match=r"last batch of an epoch, 1 examples, .* give the loader `drop_last=True`"):
+        plain(41).check_split(2)
+    plain(42).check_split(2)
+    task().check_split(4)
+    task(lambda: [(X, Y)]).check_split(2)  # it does not tell
+    task(lambda: shuffled(drop_last=True, batch_size=10)).check_split(5)

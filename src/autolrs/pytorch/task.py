@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from autolrs.core.settings import Settings
 from autolrs.pytorch.auto import _check
-from autolrs.pytorch.batch import clone_batch, size_of_batch
+from autolrs.pytorch.batch import clone_batch, part_of_batch, size_of_batch
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, read_losses, scalar
 from autolrs.run.replay import Batches
@@ -50,6 +51,8 @@ class TorchTask(TorchHost):
         self.validation = evaluate is not None
         self.base_lr = float(optimizer.param_groups[0]["lr"])
         self.stream = self._batches(1 << 30, lambda message: None)
+        self._rank, self._ranks = 0, 1
+        self._loss: _Loss | None = None  # once it trains with others
 
     def train_step(self, batch: Any) -> Tensor | float:
         """One optimizer step on `batch`; the loss before it."""
@@ -59,6 +62,42 @@ class TorchTask(TorchHost):
         self.optimizer.step()
         return loss
 
+    # One of several ranks
+
+    def check_split(self, ranks: int) -> None:
+        """Raise if the loader tells beforehand that its batches cannot be split; else the first that cannot raises."""
+        size, drop_last = getattr(self.loader, "batch_size", None), getattr(self.loader, "drop_last", False)
+        if not isinstance(size, int):
+            return
+        if size % ranks:
+            raise ValueError(f"the loader's batch size must be a multiple of the {ranks} workers, got {size}")
+        try:
+            examples = len(self.loader.sampler)  # type: ignore[attr-defined]
+        except (AttributeError, TypeError):  # a stream
+            return
+        if examples % size % ranks and not drop_last:
+            raise ValueError(
+                f"the last batch of an epoch, {examples % size} examples, cannot be split equally on {ranks} workers: "
+                "give the loader `drop_last=True`"
+            )
+
+    def spread(self, rank: int, ranks: int, wrap: Callable[[nn.Module], nn.Module] = DistributedDataParallel) -> None:
+        """Train with others from now on: each on its part of every batch, with the mean of all gradients.
+
+        `wrap` makes a module whose gradients are averaged. DDP works on a module's `forward`, and `loss_fn` is a
+        function that knows the bare model: so the loss itself becomes the module.
+        """
+        loose = self._loose_parameters()
+        if not all(isinstance(parameter, nn.Parameter) for parameter in loose):
+            raise TypeError("what the optimizer trains outside of the model must be of type `nn.Parameter`")
+        self._loss = _Loss(self.model, loose, self.loss_fn)
+        self.loss_fn = wrap(self._loss)
+        self._rank, self._ranks = rank, ranks
+
+    def split(self, batch: Any, rank: int, ranks: int) -> Any:
+        """This rank's part of a batch; override it for batches that are not trees of tensors."""
+        return part_of_batch(batch, rank, ranks)
+
     # PortableHost
 
     def prepare(self, settings: Settings, note: Callable[[str], None]) -> None:
@@ -67,7 +106,13 @@ class TorchTask(TorchHost):
 
     def step(self) -> Any:
         """One optimizer step on the next batch; its loss, unread where it is on a device."""
-        return scalar(self.train_step(self.stream.next()))
+        batch = self.stream.next()
+        if self._loss is None:
+            return scalar(self.train_step(batch))
+        loss = scalar(self.train_step(self.split(batch, self._rank, self._ranks)))
+        if not self._loss.used:
+            raise RuntimeError("`train_step` must compute its loss with `self.loss_fn`: its gradients are averaged")
+        return loss
 
     def read(self, losses: Sequence[Any]) -> list[float]:
         """Losses as floats, with one transfer."""
@@ -109,3 +154,17 @@ class TorchTask(TorchHost):
             clone=clone_batch,
             note=note,
         )
+
+
+class _Loss(nn.Module):
+    """A loss function as a module that holds all that is trained."""
+
+    def __init__(self, model: nn.Module, loose: list[Tensor], loss_fn: Callable[[Any], Tensor]) -> None:
+        super().__init__()
+        self.model, self.loose, self.used = model, nn.ParameterList(loose), False
+        self._loss_fn = [loss_fn]  # in a list: one that is a module itself would be registered a second time
+
+    def forward(self, batch: Any) -> Tensor:
+        """The loss."""
+        self.used = True
+        return self._loss_fn[0](batch)

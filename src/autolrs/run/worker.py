@@ -13,6 +13,7 @@ from typing import Any
 from autolrs.core.engine import State, Strategy
 from autolrs.core.settings import Settings
 from autolrs.core.types import Commit, Event, Probe
+from autolrs.run.comm import Comm
 from autolrs.run.host import PortableHost
 from autolrs.run.session import Session
 
@@ -46,10 +47,10 @@ class Introduction:
 
 
 class Worker:
-    """Carries out jobs on one host."""
+    """Carries out jobs on one host; with `comm` as one of several ranks, who are all given the same job."""
 
-    def __init__(self, host: PortableHost) -> None:
-        self.host = host
+    def __init__(self, host: PortableHost, comm: Comm | None = None) -> None:
+        self.host, self._comm = host, comm
         self._errand: _Errand | None = None
         self._key: int | None = None  # of the state that the host's snapshot, or the host itself, stands at
         self._prepared = False
@@ -66,7 +67,7 @@ class Worker:
         errand = self._errand
         if errand is None:
             self._prepare(job.state.settings)
-            errand = self._errand = _Errand(self.host, job)
+            errand = self._errand = _Errand(self.host, job, self._comm)
         errand.state, errand.strategy, errand.events = job.state, job.strategy, []
         key, self._key = self._key, None  # should the job fail, nobody knows where the host stands
         if job.kept is not None:
@@ -77,7 +78,7 @@ class Worker:
         errand.carry_out(job.command)
         if isinstance(job.command, Commit):
             self._key = job.number
-            return errand.events, self.host.dumps()
+            return errand.events, self.host.dumps() if errand.comm.rank == 0 else None
         self._key = None if job.kept is not None else job.key
         # Others may be answered meanwhile, so the driver decides what is kept; here only what can never be is left out.
         alone = replace(errand.state, probes=errand.state.probes[-1:])
@@ -97,11 +98,11 @@ class Worker:
 class _Errand(Session):
     """A session that is told its commands one by one."""
 
-    def __init__(self, host: PortableHost, job: Job) -> None:
-        settings = job.state.settings
+    def __init__(self, host: PortableHost, job: Job, comm: Comm | None) -> None:
+        settings, validation = job.state.settings, job.state.validation
         stream = getattr(host, "stream", None) if settings.replay else None
         read = getattr(host, "read", None)
-        super().__init__(host, settings, job.strategy, validation=job.state.validation, stream=stream, read=read)
+        super().__init__(host, settings, job.strategy, validation=validation, stream=stream, read=read, comm=comm)
         self.trainer = host
         self.begun = True
         self.events: list[Event] = []
