@@ -46,9 +46,9 @@ def parallel(settings, size=1, make=SimulatedHost, *, run_dir=None, timeout=None
     return driver, pool, events
 
 
-def resumed(run_dir, size=1, make=SimulatedHost, stop=None):
+def resumed(run_dir, size=1, make=SimulatedHost, stop=None, **faults):
     settings = journal.read(run_dir)[0].settings
-    driver = Driver(VirtualPool(make, size), strategies.get(settings["strategy"]), run_dir=run_dir)
+    driver = Driver(VirtualPool(make, size, **faults), strategies.get(settings["strategy"]), run_dir=run_dir)
     driver.listeners += [stop] if stop else []
     driver.resume()
     driver.run()
@@ -289,6 +289,63 @@ def test_an_error_of_the_users_code_is_raised():
         parallel(small(max_stage_steps=100, eval_every=2), 1, Broken)
 
 
+# Commits on all workers together
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [small(replay=True, search="grid"), small(replay=True, search="grid", keep_winner=True), horizon(3000)],
+    ids=["paper", "kept winner", "horizon"],
+)
+def test_the_team_commits_and_the_workers_probe(settings):
+    one, _, _ = parallel(settings, 3)
+    driver, pool, events = parallel(settings, 3, together=True)
+    assert driver.state.schedule == one.state.schedule
+    assert np.array_equal(final(driver).mean_square, final(one).mean_square)
+    assert {(worker == pool.team, isinstance(job.command, Commit)) for worker, job in pool.jobs} == {
+        (True, True),
+        (False, False),
+    }
+    assert sum("data-parallel training on all 3 workers" in note for note in notes(events)) == 1
+
+
+def test_a_team_shortens_the_commits():
+    settings = small(total_steps=100, n_probes=2, search="grid", replay=True)
+    _, pool, _ = parallel(settings, 2, together=True)
+    assert pool.clock == pytest.approx(10 + 100 / 2)
+
+
+def test_a_team_that_loses_a_worker_commits_again_from_the_snapshot():
+    settings = small(replay=True, search="grid")
+    calm, pool, _ = parallel(settings, 2, together=True)
+    number = next(job.number for worker, job in pool.jobs if worker == pool.team)
+    driver, pool, events = parallel(settings, 2, together=True, deaths={number})
+    assert driver.state.schedule == calm.state.schedule
+    assert np.array_equal(final(driver).mean_square, final(calm).mean_square)
+    lost = "the team of 2 workers died (injected): the commit of stage 0 is issued again"
+    assert lost in notes(events)
+    assert [worker for worker, job in pool.jobs if job.number in (number, number + 1)] == [2, 2]
+    with pytest.raises(RuntimeError, match="the commit of stage 0 failed 3 times; the last time: the team of 2"):
+        parallel(settings, 2, together=True, deaths={number, number + 1, number + 2})
+
+
+def test_a_team_does_not_wait_for_a_straggler_whose_probe_another_answered():
+    settings = small(total_steps=100, search="grid", replay=True)
+    driver, pool, _ = parallel(settings, 2, together=True, slow={2: math.inf}, timeout=15.0)
+    assert driver.state.finished
+    assert pool.clock <= 20 + 15 + 10 + 50
+
+
+def test_a_team_that_hangs_is_ended_once_there_is_a_pace_to_go_by():
+    settings = small(replay=True, search="grid")
+    calm, pool, _ = parallel(settings, 2, together=True)
+    number = [job.number for worker, job in pool.jobs if worker == pool.team][1]
+    driver, _, events = parallel(settings, 2, together=True, slow={number: math.inf})
+    assert driver.state.schedule == calm.state.schedule
+    assert sum("the team of 2 workers has not answered for 1.2e+03 s and was ended" in n for n in notes(events)) == 1
+    assert not any("another gets it too" in note for note in notes(events))
+
+
 # A driver that is killed
 
 
@@ -301,12 +358,17 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    ("settings", "size"),
-    [(short(keep_winner=True), 1), (short(search="grid"), 3), (horizon(1100), 3)],
-    ids=["paper, one worker", "paper, three", "horizon"],
+    ("settings", "size", "together"),
+    [
+        (short(keep_winner=True), 1, False),
+        (short(search="grid"), 3, False),
+        (short(search="grid"), 3, True),
+        (horizon(1100), 3, False),
+    ],
+    ids=["paper, one worker", "paper, three", "paper, three together", "horizon"],
 )
-def test_a_killed_driver_goes_on_to_the_same_schedule_from_every_event(settings, size, tmp_path):
-    whole, _, events = parallel(settings, size)
+def test_a_killed_driver_goes_on_to_the_same_schedule_from_every_event(settings, size, together, tmp_path):
+    whole, _, events = parallel(settings, size, together=together)
     for count in range(1, len(events)):
         folder = tmp_path / str(count)
         left = count
@@ -318,8 +380,8 @@ def test_a_killed_driver_goes_on_to_the_same_schedule_from_every_event(settings,
                 raise Killed
 
         with pytest.raises(Killed):
-            parallel(settings, size, run_dir=folder, stop=stop)
-        driver = resumed(folder, size)
+            parallel(settings, size, run_dir=folder, stop=stop, together=together)
+        driver = resumed(folder, size, together=together)
         assert driver.state.schedule == whole.state.schedule, f"killed after event {count}: {events[count - 1]}"
         assert np.array_equal(final(driver).mean_square, final(whole).mean_square)
         failed = [check for check in examine(folder) if check.verdict in ("failed", "warning")]

@@ -40,6 +40,7 @@ from autolrs.run.worker import Handle, Introduction, Job
 ATTEMPTS = 3  # times that a command is issued before it is given up
 SLOW = 5.0  # times the usual pace: later than that a worker counts as a straggler, unless a time-out is stated
 LEAST_SECONDS = 30.0  # and never earlier than this, since a first step or a full disk can take its time
+TEAM_SECONDS = 600.0  # the same for a commit on all workers together, whose processes have to start first
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,13 @@ class Outcome:
 
 
 class Pool(Protocol):
-    """Workers, each at one job at most, and what carries jobs and states to them and back."""
+    """Workers, each at one job at most, and what carries jobs and states to them and back.
+
+    `team` is the number of one more worker: all of them together, to whom commits are given. None: any one commits.
+    """
 
     size: int
+    team: int | None
 
     def now(self) -> float:
         """Seconds, on the clock by which workers are slow."""
@@ -73,7 +78,7 @@ class Pool(Protocol):
         """Get a state."""
 
     def submit(self, worker: int, job: Job) -> None:
-        """Begin a job; returns at once."""
+        """Begin a job, and do not wait for it. One for the team ends the workers' jobs, which then have no outcome."""
 
     def wait(self, timeout: float | None) -> list[Outcome]:
         """Outcomes as they come; none if `timeout` seconds pass, or a worker gets ready. Raises the user's errors."""
@@ -114,7 +119,7 @@ class Driver:
         self._numbers = 0
         self._tries: dict[tuple[int, int], int] = {}  # of each open command, by stage and index (-1: the commit)
         self._homes: dict[int, int] = {}  # worker -> number of the state it stands at
-        self._paces: list[float] = []  # seconds a step
+        self._paces: dict[bool, list[float]] = {False: [], True: []}  # seconds a step: of a worker, of the team
 
     @property
     def state(self) -> State:
@@ -144,6 +149,7 @@ class Driver:
         self._publish(event)
         for remark in settings.remarks():
             self._note(remark)
+        self._note_team()
 
     def resume(self) -> None:
         """Go on with the run in `run_dir`: answers since the last commit count, what was under way is issued again."""
@@ -162,6 +168,7 @@ class Driver:
         self._base, self._start = data, self.pool.share(data)
         if not self.state.finished:
             self._publish(Resumed(at))
+            self._note_team()
 
     def _stand(self, data: bytes) -> None:
         """Commands start from `data` from now on."""
@@ -204,11 +211,13 @@ class Driver:
     def _issue(self) -> None:
         """Give every command that nobody, or only a straggler, is at to a worker that has nothing to do."""
         for command in self._waiting():
-            idle = self._idle()
-            if not idle:
+            able = self._able(command)
+            if not able:
                 return
             # Where the state stands already it need not travel.
-            worker = min(idle, key=lambda worker: (self._homes.get(worker) != self._key, worker))
+            worker = min(able, key=lambda worker: (self._homes.get(worker) != self._key, worker))
+            if worker == self.pool.team:  # whoever is still at something is late with what another has answered
+                self._issues, self._homes = {}, {}
             self._numbers += 1
             number, kept = self._numbers, None
             if command.start_from is not None:
@@ -216,20 +225,21 @@ class Driver:
             job = Job(number, command, self.state, self.strategy, self._key, self._start, kept)
             self._homes[worker] = number if isinstance(command, Commit) else self._key
             self._tries[_name(command)] = self._tries.get(_name(command), 0) + 1
-            self._issues[number] = _Issue(number, worker, command, self.pool.now())
             self.pool.submit(worker, job)
+            self._issues[number] = _Issue(number, worker, command, self.pool.now())
 
     def _take(self, outcome: Outcome) -> None:
         issue = self._issues.pop(outcome.number, None)
         if issue is None:
             return  # of a worker that was ended meanwhile
         if outcome.died is not None:
-            self._lose(issue, f"worker {issue.worker} died ({outcome.died})")
+            self._lose(issue, f"{self._who(issue)} died ({outcome.died})")
             return
         command = issue.command
         if command not in self._open():
             return  # another worker was faster
-        self._paces.append((self.pool.now() - issue.since) / profile_steps(command.profile))
+        pace = (self.pool.now() - issue.since) / profile_steps(command.profile)
+        self._paces[self._is_teams(command)].append(pace)
         for event in outcome.events:
             self._record(event)
         self._tries.pop(_name(command))
@@ -251,10 +261,10 @@ class Driver:
                 continue
             if age >= 2 * limit:
                 del self._issues[issue.number]
-                self._lose(issue, f"worker {issue.worker} has not answered for {age:.3g} s and was ended")
+                self._lose(issue, f"{self._who(issue)} has not answered for {age:.3g} s and was ended")
             elif not issue.late:
                 issue.late = True
-                if issue.command in self._open() and self.pool.size > 1:
+                if issue.command in self._open() and self.pool.size > 1 and issue.worker != self.pool.team:
                     self._note(
                         f"worker {issue.worker} has been at {_words(issue.command)} for {age:.3g} s: "
                         "another gets it too, and the first answer counts"
@@ -282,9 +292,12 @@ class Driver:
         """Seconds that a worker may take before another is asked; None while there is nothing to go by."""
         if self.timeout is not None and isinstance(command, Probe):
             return self.timeout
-        if not self._paces:
+        together = self._is_teams(command)
+        paces = self._paces[together]
+        if not paces:
             return None
-        return max(SLOW * median(self._paces) * profile_steps(command.profile), LEAST_SECONDS)
+        least = TEAM_SECONDS if together else LEAST_SECONDS
+        return max(SLOW * median(paces) * profile_steps(command.profile), least)
 
     def _patience(self) -> float | None:
         """Seconds until the next worker is late, or later still."""
@@ -309,7 +322,26 @@ class Driver:
 
     def _idle(self) -> list[int]:
         busy = {issue.worker for issue in self._issues.values()}
+        if self.pool.team in busy:
+            return []
         return [worker for worker in range(self.pool.size) if worker not in busy and self.pool.ready(worker)]
+
+    def _able(self, command: Probe | Commit) -> list[int]:
+        """Who could begin this now."""
+        team = self.pool.team
+        if team is None or not self._is_teams(command):
+            return self._idle()
+        return [] if any(issue.worker == team for issue in self._issues.values()) else [team]
+
+    def _is_teams(self, command: Probe | Commit) -> bool:
+        return self.pool.team is not None and isinstance(command, Commit)
+
+    def _who(self, issue: _Issue) -> str:
+        return f"the team of {self.pool.size} workers" if issue.worker == self.pool.team else f"worker {issue.worker}"
+
+    def _note_team(self) -> None:
+        if self.pool.team is not None:
+            self._note(f"commits run as data-parallel training on all {self.pool.size} workers")
 
     def _note(self, message: str) -> None:
         self._record(Noted(message))

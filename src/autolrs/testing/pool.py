@@ -26,6 +26,7 @@ class VirtualPool:
         slow: job number -> by how many times slower it runs; infinity never answers.
         deaths: job numbers during which the worker dies, half-way.
         start_seconds: that a worker takes to start, at first and again.
+        together: give commits to all workers at once, who are as many times faster.
     """
 
     make_task: Callable[[], PortableHost]
@@ -34,13 +35,16 @@ class VirtualPool:
     slow: dict[int, float] = field(default_factory=dict)
     deaths: set[int] = field(default_factory=set)
     start_seconds: float = 0.0
+    together: bool = False
 
     def __post_init__(self) -> None:
         self.clock = 0.0
-        self.workers = [Worker(self.make_task()) for _ in range(self.size)]
+        self.team = self.size if self.together else None
+        number = self.size + self.together
+        self.workers = [Worker(self.make_task()) for _ in range(number)]
         self.jobs: list[tuple[int, Job]] = []  # all that were submitted, and to whom
         self.travelled = 0  # times that a state was fetched by a worker
-        self._ready = [self.start_seconds] * self.size  # from when on
+        self._ready = [self.start_seconds] * number  # from when on
         self._due: dict[int, tuple[float, Outcome]] = {}  # by worker
 
     def now(self) -> float:
@@ -66,10 +70,12 @@ class VirtualPool:
     def submit(self, worker: int, job: Job) -> None:
         """Carry the job out, and keep its outcome until it is due."""
         assert worker not in self._due, f"worker {worker} is busy"
+        if worker == self.team:
+            self._due = {}
         self.jobs.append((worker, job))
         events, end = self.workers[worker].run(job, self._fetch_for_worker)
         steps = sum(event.steps for event in events if isinstance(event, (Probed, Aborted, Committed, Failed)))
-        took = steps * self.seconds * self.slow.get(job.number, 1.0)
+        took = steps * self.seconds * self.slow.get(job.number, 1.0) / (self.size if worker == self.team else 1)
         outcome = Outcome(job.number, tuple(events), end)
         if job.number in self.deaths:
             took, outcome = took / 2, Outcome(job.number, died="injected")
