@@ -4,17 +4,21 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import ray
 
 from autolrs import ray_
-from autolrs.core import strategies
+from autolrs.core import engine, strategies
 from autolrs.core.settings import Settings
-from autolrs.core.types import Asked, Commit, Noted, Probed
+from autolrs.core.types import Asked, Commit, Committed, Noted, Probed
+from autolrs.run import journal
+from autolrs.run.parallel import Driver
 from autolrs.run.session import Session, drive
 from autolrs.testing import SimulatedHost
+from autolrs.testing.pool import VirtualPool
 
 PAPER = Settings(lr=(1e-3, 1.0), total_steps=700, stage_steps=100, max_stage_steps=400, n_probes=4, replay=True)
 HORIZON = Settings.make(strategy="horizon", total_steps=2000)
@@ -104,16 +108,23 @@ def shared(folder):
     found["straggler"] = same(result, HORIZON)
     found["straggler notes"] = [event.message for event in events if isinstance(event, Noted)]
 
+    together = {"commit": "ddp", "run_dir": folder / "refused"}
     for name, make, values in (
         ("broken", Broken, {"num_workers": 1}),
         ("greedy", SimulatedHost, {"num_workers": 3}),
         ("nonsense", dict, {"num_workers": 1}),
         ("used folder", SimulatedHost, {"run_dir": folder / "two"}),
+        ("odd", partial(regression, examples=41), together),
+        ("no torch task", SimulatedHost, together),
+        ("alone", regression, {**together, "num_workers": 1}),
+        ("options", regression, {**together, "worker_options": {"name": "x"}}),
+        ("commit", regression, {**together, "commit": "all"}),
     ):
         try:
             ray_.fit(make, PAPER, **values)
         except Exception as error:
             found[name] = f"{type(error).__name__}: {error}"
+    found["nothing begun"] = not (folder / "refused").exists()
     found["still there"] = ray.is_initialized()
     ray.shutdown()
     print(json.dumps(found))
@@ -134,5 +145,80 @@ def go_on(folder):
     print(json.dumps({"same": same(result, PAPER), "own Ray ended": not ray.is_initialized()}))
 
 
+# Commits on all workers together
+
+GRID = Settings(
+    lr=(1e-3, 1e-1), total_steps=120, stage_steps=40, max_stage_steps=80, n_probes=2, search="grid", replay=True
+)
+
+
+def regression(flag=None, examples=64):
+    """A training without random numbers in a step, and of which the second rank dies once, if `flag` is there."""
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    inputs = torch.randn(examples, 4)
+    loader = DataLoader(TensorDataset(inputs, inputs.sum(1, keepdim=True)), batch_size=8, shuffle=True)
+    steps = 0
+
+    def loss_fn(batch):
+        nonlocal steps
+        steps += 1
+        if steps == 20 and os.environ.get("RANK") == "1" and flag is not None and flag.exists():
+            flag.unlink()
+            os._exit(1)
+        return torch.nn.functional.mse_loss(model(batch[0]), batch[1])
+
+    return model, optimizer, loader, loss_fn
+
+
+def begin_together(folder):
+    """Loses a rank in the first commit, and the driver when the second is asked for."""
+    (folder / "flag").touch()
+
+    def kill(event):
+        if isinstance(event, Asked) and isinstance(event.command, Commit) and event.command.stage == 1:
+            os.kill(os.getpid(), 9)
+
+    make = partial(regression, folder / "flag")
+    ray_.fit(make, GRID, num_workers=2, run_dir=folder / "killed", commit="ddp", on_event=kill)
+
+
+def go_on_together(folder):
+    """Resumes that run, and does the same on two workers in this process of which one commits."""
+    result = ray_.resume(folder / "killed", regression, commit="ddp")
+    driver, events = Driver(VirtualPool(lambda: ray_.as_task(regression()), 2), strategies.get("paper")), []
+    driver.listeners.append(events.append)
+    driver.start(GRID.with_(parallel=2))
+    driver.run()
+    one = ray_.as_task(regression())
+    one.loads(driver.training_state)
+    past = engine.history(journal.read(folder / "killed"))
+    print(
+        json.dumps(
+            {
+                "ddp": summary(result.schedule, result.task(), past),
+                "one": summary(driver.state.schedule, one, events),
+            }
+        )
+    )
+
+
+def summary(schedule, task, events):
+    losses = [loss for event in events if isinstance(event, Committed) for loss in event.losses]
+    weights = [value for parameter in task.parameters() for value in parameter.flatten().tolist()]
+    return {"schedule": schedule.to_json(), "losses": losses, "weights": weights}
+
+
 if __name__ == "__main__":
-    {"shared": shared, "begin": begin, "go_on": go_on}[sys.argv[1]](Path(sys.argv[2]))
+    cases = {
+        "shared": shared,
+        "begin": begin,
+        "go_on": go_on,
+        "begin_together": begin_together,
+        "go_on_together": go_on_together,
+    }
+    cases[sys.argv[1]](Path(sys.argv[2]))

@@ -14,6 +14,8 @@ import pytest
 
 from autolrs.bench import parallel
 from autolrs.cli.doctor import examine
+from autolrs.core.types import Noted
+from autolrs.run import journal
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = Path(__file__).with_name("ray_script.py")
@@ -78,6 +80,37 @@ def test_a_killed_driver_is_resumed_from_its_folder(tmp_path):
     assert json.loads(done.stdout) == {"same": True, "own Ray ended": True}
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("odd", "last batch of an epoch, 1 examples, cannot be split equally on 2 workers"),
+        ("no torch task", "TypeError: `commit`='ddp' needs a PyTorch training: `make_task` must give"),
+        ("alone", "ValueError: `commit`='ddp' needs `num_workers` of at least 2, got 1"),
+        ("options", "may be num_cpus, num_gpus, memory, resources and runtime_env, got name"),
+        ("commit", "`commit` must be 'one' or 'ddp', got 'all'"),
+    ],
+)
+def test_what_cannot_commit_on_all_workers_is_refused_before_the_run_begins(shared, name, message):
+    assert message in shared[0][name]
+    assert shared[0]["nothing begun"]
+
+
+@pytest.mark.slow
+def test_commits_on_all_workers_survive_a_lost_rank_and_driver_and_equal_those_of_one(tmp_path):
+    killed = process(SCRIPT, "begin_together", tmp_path)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    notes = [event.message for event in journal.read(tmp_path / "killed") if isinstance(event, Noted)]
+    assert notes[0] == "commits run as data-parallel training on all 2 workers"
+    assert re.fullmatch(r"the team of 2 workers died \(.*\): the commit of stage 0 is issued again", notes[1])
+    done = process(SCRIPT, "go_on_together", tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["ddp"]["schedule"] == found["one"]["schedule"]
+    assert found["ddp"]["losses"] == pytest.approx(found["one"]["losses"], rel=1e-3)
+    assert found["ddp"]["weights"] == pytest.approx(found["one"]["weights"], abs=1e-4)
+    assert all(check.verdict == "ok" for check in examine(tmp_path / "killed"))
+
+
 @pytest.mark.slow
 def test_the_example_trains_and_says_nothing_else(tmp_path):
     done = process(ROOT / "examples" / "ray_digits.py", tmp_path / "run")
@@ -98,6 +131,36 @@ def test_without_ray_the_error_names_the_extra():
     code = "import sys; sys.modules['ray'] = None; import autolrs.ray_"
     done = process("-c", code)
     assert "ImportError: autolrs.ray_ needs Ray: pip install 'autolrs[ray]'" in done.stderr
+
+
+def test_commits_on_all_workers_need_torch():
+    code = "import sys; sys.modules['torch'] = None; from autolrs import ray_; ray_.fit(dict, {}, commit='ddp')"
+    done = process("-c", code)
+    assert "ImportError: `commit`='ddp' needs PyTorch: pip install 'autolrs[torch]'" in done.stderr
+
+
+def test_commits_on_all_workers_need_a_ray_that_was_tested():
+    code = "import ray; ray.__version__ = '2.40.1'; from autolrs import ray_; ray_.fit(dict, {}, commit='ddp')"
+    done = process("-c", code)
+    assert "ImportError: `commit`='ddp' needs Ray 2.60 or newer, got 2.40.1" in done.stderr
+
+
+def test_an_error_of_the_users_code_on_one_rank_is_what_comes_out_of_a_commit():
+    code = """
+from ray.exceptions import NodeDiedError
+
+from autolrs.ray_train_ import _reason
+from autolrs.run.comm import LostRankError
+
+waited, mine, died = LostRankError("waited"), ZeroDivisionError("mine"), NodeDiedError("died")
+for failures in ({0: waited, 1: mine}, {0: waited, 1: died}, {1: waited}):
+    print(repr(_reason(failures)))
+"""
+    assert process("-c", code).stdout.splitlines() == [
+        "ZeroDivisionError('mine')",
+        "LostTeamError('rank 1: died')",
+        "LostTeamError('rank 1 lost another: waited')",
+    ]
 
 
 def test_the_measured_law_holds_on_the_virtual_clock():

@@ -1,7 +1,7 @@
 """Parallel probes on Ray: each worker is an actor that builds the training, and states travel by the object store.
 
-What is decided and when is `run/parallel.py`'s; what a worker does with a command is `run/worker.py`'s. Here are only
-the actors.
+What is decided and when is `run/parallel.py`'s; what a worker does with a command is `run/worker.py`'s; commits on all
+workers together are `ray_train_.py`'s. Here are only the actors.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy
 import scipy
@@ -37,10 +37,13 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError("autolrs.ray_ needs Ray: pip install 'autolrs[ray]'") from error
 
+from autolrs import ray_train_
+
 START_SECONDS = 60.0  # that a run waits for all of its workers before it begins; who is later joins later
 START_ATTEMPTS = 3
 
 MakeTask = Callable[[], Any]
+How = Literal["one", "ddp"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ def fit(
     *,
     num_workers: int = 2,
     run_dir: str | Path | None = None,
+    commit: How = "one",
     strategy: Strategy | None = None,
     timeout: float | None = None,
     worker_options: Mapping[str, Any] | None = None,
@@ -78,6 +82,8 @@ def fit(
         settings: `Settings`, or a dictionary of them, for which the strategy's defaults hold as for `AutoLRS`.
         num_workers: actors, and probes under way at once; becomes `settings.parallel`.
         run_dir: folder for journal, schedule and the state after every commit; a killed run goes on with `resume`.
+        commit: "one": a commit runs on one worker; "ddp": as data-parallel training on all of them, each on its part of
+            every batch (PyTorch only; the loss must be a mean over examples).
         strategy: an object of `core.strategies` instead of the one that the settings name.
         timeout: seconds after which a probe is given to a second worker too, twice that and the first one is ended and
             begun anew; None: five times the pace of the run so far, at least 30 s.
@@ -88,11 +94,10 @@ def fit(
         raise FileExistsError(
             f"{run_dir} already holds a run: continue it with `autolrs.ray_.resume`, or choose another `run_dir`"
         )
-    pool = _Pool(make_task, num_workers, worker_options)
+    pool = _Pool(make_task, num_workers, worker_options, commit)
     config = _settings(settings, num_workers, strategy)
     chosen = strategies.get(config.strategy) if strategy is None else strategy
     with pool:
-        pool.await_workers()
         driver = Driver(pool, chosen, run_dir=run_dir, timeout=timeout)
         driver.listeners += [] if on_event is None else [on_event]
         driver.start(config, _versions())
@@ -104,6 +109,7 @@ def resume(
     make_task: MakeTask,
     *,
     num_workers: int | None = None,
+    commit: How = "one",
     strategy: Strategy | None = None,
     timeout: float | None = None,
     worker_options: Mapping[str, Any] | None = None,
@@ -112,12 +118,11 @@ def resume(
     """Go on with the run in `run_dir`, whose driver was killed, with its recorded settings.
 
     Answers since the last commit count; what was under way is issued again. `num_workers` may differ from before:
-    more than `settings.parallel` do not help, fewer take longer.
+    more than `settings.parallel` do not help, fewer take longer. So may `commit`, which is not recorded: give it again.
     """
     config = engine.fold(journal.read(run_dir)).settings
     chosen = strategies.get(config.strategy) if strategy is None else strategy
-    with _Pool(make_task, num_workers or config.parallel, worker_options) as pool:
-        pool.await_workers()
+    with _Pool(make_task, num_workers or config.parallel, worker_options, commit) as pool:
         driver = Driver(pool, chosen, run_dir=run_dir, timeout=timeout)
         driver.listeners += [] if on_event is None else [on_event]
         driver.resume()
@@ -159,6 +164,16 @@ class _Actor:
     def stand(self) -> None:
         """Answers once the worker is there."""
 
+    def check_split(self, ranks: int) -> None:
+        """Raise if the training cannot run on several workers together, as far as can be told beforehand."""
+        host: Any = self._worker.host
+        if not hasattr(host, "spread"):
+            raise TypeError(
+                "`commit`='ddp' needs a PyTorch training: `make_task` must give (model, optimizer, loader, loss_fn), "
+                f"(..., evaluate), or a TorchTask, got {type(host).__name__}"
+            )
+        host.check_split(ranks)
+
     def introduce(self, settings: Settings) -> Introduction:
         return self._worker.introduce(settings)
 
@@ -171,10 +186,15 @@ class _Actor:
 class _Pool:
     """Actors behind the protocol `run.parallel.Pool`; starts Ray if nobody did, and then ends it too."""
 
-    def __init__(self, make_task: MakeTask, size: int, options: Mapping[str, Any] | None) -> None:
+    def __init__(self, make_task: MakeTask, size: int, options: Mapping[str, Any] | None, commit: How) -> None:
         if not isinstance(size, int) or size < 1:
             raise ValueError(f"`num_workers` must be a whole number of at least 1, got {size!r}")
+        if commit not in ("one", "ddp"):
+            raise ValueError(f"`commit` must be 'one' or 'ddp', got {commit!r}")
+        if commit == "ddp":
+            ray_train_.check(size, options or {})
         self.size = size
+        self.team = size if commit == "ddp" else None
         self._options = {"num_cpus": 1, **(options or {})}
         self._make_task = make_task
         self._own = False
@@ -195,21 +215,28 @@ class _Pool:
                 "lower it, or give worker_options={'num_cpus': ...}"
             )
         self._shared_make_task = ray.put(self._make_task)
-        for worker in range(self.size):
-            self._begin(worker)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for actor in self._actors.values():
-            ray.kill(actor)
+        self._end(list(self._actors))
         if self._own:
             ray.shutdown()
 
-    def await_workers(self) -> None:
-        """Let all workers build their training; an error in that is raised here."""
-        ray.wait(list(self._starting.values()), num_returns=self.size, timeout=START_SECONDS)
+    def _wake(self) -> None:
+        """Begin all workers and let them build their training; an error in that is raised here."""
+        for worker in range(self.size):
+            self._begin(worker)
+        ray.wait(list(self._starting.values()), num_returns=len(self._starting), timeout=START_SECONDS)
         for worker in range(self.size):
             self.ready(worker)
+        if self.team is not None:
+            ray.get(self._actors[0].check_split.remote(self.size))
+
+    def _end(self, workers: Iterable[int]) -> None:
+        for worker in workers:
+            ray.kill(self._actors.pop(worker))
+            self._starting.pop(worker, None)
+        self._refs = {ref: job for ref, job in self._refs.items() if job[0] in self._actors}
 
     def _begin(self, worker: int) -> None:
         actor: Any = ray.remote(_Actor).options(**self._options).remote(self._shared_make_task)
@@ -239,6 +266,7 @@ class _Pool:
         return True
 
     def introduce(self, settings: Settings) -> Introduction:
+        self._wake()
         found: Introduction = ray.get(self._actors[0].introduce.remote(settings))
         return found
 
@@ -250,6 +278,14 @@ class _Pool:
         return data
 
     def submit(self, worker: int, job: Job) -> None:
+        if worker == self.team:
+            # The ranks need what the workers hold: CPUs, GPUs, memory. Workers are begun anew when there are probes.
+            self._end([other for other in self._actors if other != worker])
+            if worker not in self._actors:
+                team: Any = ray.remote(ray_train_.Team).options(num_cpus=0)
+                self._actors[worker] = team.remote([self._shared_make_task], self.size, self._options)
+        elif worker not in self._actors:
+            self._wake()
         events, end = self._actors[worker].run.options(num_returns=2).remote(job)
         self._refs[events] = worker, job.number, end
 
@@ -259,9 +295,9 @@ class _Pool:
         return [self._outcome(ref, *self._refs.pop(ref)) for ref in done if ref in self._refs]
 
     def restart(self, worker: int) -> None:
-        ray.kill(self._actors[worker])
-        self._refs = {ref: job for ref, job in self._refs.items() if job[0] != worker}
-        self._begin(worker)
+        self._end([worker])
+        if worker != self.team:
+            self._begin(worker)
 
     def _outcome(self, ref: Any, worker: int, number: int, end: Any) -> Outcome:
         try:
@@ -271,7 +307,8 @@ class _Pool:
             with suppress(ray.exceptions.RayError):
                 ray.get(end)  # which failed as well, and Ray would say so a second time
             cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
-            if isinstance(cause, (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError)):
+            lost = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray_train_.LostTeamError)
+            if isinstance(cause, lost):
                 return Outcome(number, died=str(cause).strip().split("\n")[0])
             raise
 

@@ -1,8 +1,9 @@
-"""How the wall-clock of a parallel run shrinks with its workers: `python -m autolrs.bench.parallel [--ray]`.
+"""How the wall-clock of a parallel run shrinks with its workers: `python -m autolrs.bench.parallel [--ray] [--ddp]`.
 
 The paper strategy with k probes of tau' steps a stage of tau should take `1 + ceil(k/P) tau'/tau` times the time of its
 committed steps. First by workers on a virtual clock, where only the driver can spoil it; with `--ray` by real actors on
-a CPU-bound task, where cores, memory and neighbours have a say.
+a CPU-bound task, where cores, memory and neighbours have a say. `--ddp` measures commits on one worker and on two
+together.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.paper import Paper
@@ -69,25 +72,54 @@ def on_ray(sizes: tuple[int, ...] = (1, 2), stage_steps: int = 400) -> Iterator[
         yield Row(workers, clock.ratio, law(settings, workers))
 
 
+@dataclass(frozen=True)
+class CommitRow:
+    """How long a commit takes: seconds to start, and for each step."""
+
+    commit: str
+    start: float
+    step: float
+
+
+def commits(stage_steps: int = 400) -> Iterator[CommitRow]:
+    """Commits of three lengths on one worker and on two together, and the line through their times."""
+    from autolrs import ray_
+
+    settings = Settings(
+        lr=(1e-3, 1e-2),
+        total_steps=7 * stage_steps,
+        stage_steps=stage_steps,
+        max_stage_steps=4 * stage_steps,
+        n_probes=2,
+        search="grid",
+        replay=True,
+    )
+    for commit in ("one", "ddp"):
+        clock = _Clock()
+        ray_.fit(_digits, settings, num_workers=2, commit=commit, on_event=clock)
+        step, start = np.polyfit([stage_steps, 2 * stage_steps, 4 * stage_steps], clock.committing, 1)
+        yield CommitRow(commit, float(start), float(step))
+
+
 class _Clock:
     """Listens to a run: from the first stage's end to the run's, by when every worker has long been there."""
 
     def __init__(self) -> None:
         self._ends: list[float] = []
         self._asked = 0.0
-        self._committing: list[float] = []
+        self.committing: list[float] = []
 
     def __call__(self, event: Event) -> None:
         now = time.perf_counter()
         if isinstance(event, Committed):
             self._ends.append(now)
-            self._committing.append(now - self._asked)
+            self.committing.append(now - self._asked)
         elif not isinstance(event, Finished):
             self._asked = now  # a commit's own Asked is the last event before it
 
     @property
     def ratio(self) -> float:
-        return (self._ends[-1] - self._ends[0]) / sum(self._committing[1:])
+        return (self._ends[-1] - self._ends[0]) / sum(self.committing[1:])
 
 
 def _digits() -> Any:
@@ -114,6 +146,7 @@ def main() -> None:
     """Print the ratios."""
     parser = argparse.ArgumentParser(prog="python -m autolrs.bench.parallel", description=__doc__)
     parser.add_argument("--ray", action="store_true", help="also measure 1 and 2 real workers (a minute or two)")
+    parser.add_argument("--ddp", action="store_true", help="also measure commits on one and two workers (minutes)")
     arguments = parser.parse_args()
     print("workers  simulated     law")
     for row in simulated():
@@ -122,6 +155,10 @@ def main() -> None:
         print("workers        Ray     law")
         for row in on_ray():
             print(f"{row.workers:7d}  {row.ratio:9.3f}  {row.law:6.3f}", flush=True)
+    if arguments.ddp:
+        print("commit on  seconds to start  milliseconds a step")
+        for commit in commits():
+            print(f"{commit.commit:9s}  {commit.start:16.1f}  {1000 * commit.step:19.2f}", flush=True)
 
 
 if __name__ == "__main__":
