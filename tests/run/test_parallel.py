@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
+from contextlib import ExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from autolrs.run.session import Session, drive
 from autolrs.testing import SimulatedHost
 from autolrs.testing.pool import VirtualPool
 from helpers import small
+from unwritable import read_only
 
 
 class Validated(SimulatedHost):
@@ -469,6 +472,26 @@ def test_a_disk_that_cannot_be_written_keeps_the_run_going(tmp_path):
     with pytest.warns(RuntimeWarning, match=r"cannot write .*state\.bin"):
         driver, _, _ = parallel(small(), 2, run_dir=tmp_path)
     assert driver.state.finished
+
+
+def test_a_folder_that_becomes_read_only_keeps_the_run_going_and_resumes_from_before(tmp_path):
+    settings = small(replay=True, search="grid")
+    whole, _, _ = parallel(settings, 2)
+    with ExitStack() as stack:
+
+        def close(event):
+            if isinstance(event, Probed) and event.stage == 1 and event.index == 0:
+                stack.enter_context(read_only(tmp_path))
+
+        with pytest.warns(RuntimeWarning, match="cannot write") as caught:
+            driver, _, _ = parallel(settings, 2, run_dir=tmp_path, stop=close)
+    assert {Path(str(warning.message).split(":")[0]).name for warning in caught} == {
+        *("journal.jsonl", "state.bin", "schedule.json")
+    }
+    assert driver.state.schedule == whole.state.schedule
+    again = resumed(tmp_path, 2)
+    assert again.state.schedule == whole.state.schedule
+    assert np.array_equal(final(again).mean_square, final(whole).mean_square)
 
 
 # What is refused
