@@ -35,9 +35,13 @@ def sharded():
     return fully_shard(model)
 
 
-def tensor_parallel():
+def unsplit():
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def tensor_parallel():
+    model = unsplit()
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
 

@@ -22,6 +22,7 @@ from autolrs.core.types import Averaged, Committed, Event, Extended, Finished
 from autolrs.progress.views import watched
 from autolrs.pytorch import checkpoint, comm, preempt
 from autolrs.pytorch.amp import SkippedSteps
+from autolrs.pytorch.averaging import NAME as AVERAGER
 from autolrs.pytorch.averaging import Averager
 from autolrs.pytorch.batch import clone_batch, size_of_batch
 from autolrs.pytorch.rng import LoaderRng
@@ -35,7 +36,6 @@ from autolrs.run.steps import RunIsOverError, StepInfo
 from autolrs.run.trackers import Trackers
 
 AVERAGED_STEPS = 1000  # below this, the two validations at the end would cost miniature runs (docs/research-log.md)
-_AVERAGER = "(averaging)"  # among the tracked objects; no name that a user can give
 _QUIET_BATCHES = 1000  # batches without a step after which `batches` says that `step` was forgotten
 
 
@@ -98,7 +98,7 @@ class AutoLRS(Facade):
         self.host = TorchHost(model, optimizer, evaluate)
         self._averager = Averager(model, optimizer) if config.averaging else None
         if self._averager is not None:  # its state is part of the training's: probes and failed stretches put it back
-            self.host.tracked[_AVERAGER] = self._averager
+            self.host.tracked[AVERAGER] = self._averager
             self.host.around_evaluate = self._averager.averaged
         self.run_dir = None if run_dir is None else Path(run_dir)
         self._checkpoint_every, self._commits, self._point = checkpoint_every, 0, ""

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from autolrs.pytorch.state import local, reshard, unwrapped
 
+NAME = "(averaging)"  # among the tracked objects; none that a user can give
 SHARPNESS = 5.0  # step t weighs t^5: x is about the last sixth of the steps so far
 PLAIN_SHARPNESS = 20.0  # where nothing but the end depends on x, a younger average is better
 

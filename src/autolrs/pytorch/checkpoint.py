@@ -85,8 +85,12 @@ def load(
             same = there["ranks"] == comm.size
             state, problem = _read(folder / (_name_of(there["id"], comm.rank) if same else name))
             problem = problem or ("" if state is not None else f"rank {comm.rank} finds no file for {folder / name}")
-        if not any(comm.exchange(problem, _WHERE)) and state is not None and state.get("shards") and host is not None:
-            problem = _read_shards(folder / _shards_of(there["id"]), state, host)
+        if not any(comm.exchange(problem, _WHERE)) and state is not None and host is not None:
+            if state.get("shards"):
+                problem = _read_shards(folder / _shards_of(there["id"]), state, host)
+            else:
+                for tree in (state["live"], *state["snapshots"].values()):
+                    shards.cut(host, tree)
         problems = [text for text in comm.exchange(problem, _WHERE) if text]
         if not problems:
             remark = "; ".join(remarks)

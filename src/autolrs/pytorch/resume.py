@@ -13,7 +13,7 @@ from torch import nn
 
 from autolrs.core.engine import State, Strategy, fold
 from autolrs.core.types import Resumed
-from autolrs.pytorch import checkpoint, comm
+from autolrs.pytorch import averaging, checkpoint, comm, shards
 from autolrs.pytorch.auto import AutoLRS
 from autolrs.run.comm import Comm, first
 from autolrs.run.journal import Journal, JournalError, discard_empty
@@ -108,12 +108,12 @@ def _go_on(auto: AutoLRS, ranks: Comm) -> None:
         return
     before, auto._point = saved.get("ranks", 1), saved.get("id", "")
     if before != ranks.size:
-        _spread(saved, auto)
+        _spread(saved, auto, f"this run was saved by {before} ranks and there are {ranks.size} now")
     auto._load(saved, own_journal=True)
     if before != ranks.size:
         auto.session.rollback()  # a probe under way begins again: its data cannot be had again
         auto.session.note(
-            f"going on with {ranks.size} ranks instead of {before}: the model and optimizer are rank 0's, random "
+            f"going on with {ranks.size} ranks instead of {before}: what is not sharded is rank 0's, random "
             "numbers begin as the script seeded them, and the data at the start of the epoch"
         )
     if remark:
@@ -122,14 +122,20 @@ def _go_on(auto: AutoLRS, ranks: Comm) -> None:
             warnings.warn(remark, RuntimeWarning, stacklevel=3)
 
 
-def _spread(saved: dict[str, Any], auto: AutoLRS) -> None:
-    """Make rank 0's state one for any rank: what belongs to a rank alone begins anew."""
+def _spread(saved: dict[str, Any], auto: AutoLRS, what: str) -> None:
+    """Make rank 0's state one for any rank: what belongs to a rank alone begins anew, or cannot be had."""
+    live, host = saved["live"], auto.host
     if saved.get("shards") and saved["snapshots"]:
         raise ValueError(
-            f"this sharded run was saved between probes by {saved['ranks']} ranks: resume it with as many, until the "
-            "next commit"
+            f"{what}: a sharded one that was saved between two commits must go on with as many; without "
+            f"{checkpoint.NAME} it goes on from the point before"
         )
+    if live["optimizer"]["kind"] == "ZeroRedundancyOptimizer":
+        raise ValueError(f"{what}: each rank of a ZeroRedundancyOptimizer keeps another part, go on with as many")
+    for name, tree in live["tracked"].items():
+        if name != averaging.NAME and shards.differs(tree, host.capture()["tracked"].get(name)):
+            raise ValueError(f"{what}: the tracked {name!r} is sharded, go on with as many")
     for tree in (saved["live"], *saved["snapshots"].values()):
-        tree["rng"] = auto.host.rng.get()
+        tree["rng"] = host.rng.get()
     if saved["feed"] is not None:
         saved["feed"] = from_epoch_start(saved["feed"])
