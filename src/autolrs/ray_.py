@@ -79,7 +79,8 @@ def fit(
     Args:
         make_task: called once in every worker; gives `(model, optimizer, loader, loss_fn)` or `(..., evaluate)` for
             PyTorch, or a `run.host.PortableHost` (a `pytorch.task.TorchTask` or your own).
-        settings: `Settings`, or a dictionary of them, for which the strategy's defaults hold as for `AutoLRS`.
+        settings: `Settings`, or a dictionary of them, for which the strategy's defaults hold as for `AutoLRS`, but
+            without averaging.
         num_workers: actors, and probes under way at once; becomes `settings.parallel`.
         run_dir: folder for journal, schedule and the state after every commit; a killed run goes on with `resume`.
         commit: "one": a commit runs on one worker; "ddp": as data-parallel training on all of them, each on its part of
