@@ -404,6 +404,18 @@ def test_evaluate_puts_mode_and_random_numbers_back(raises):
     assert torch.equal(torch.get_rng_state(), random_state)
 
 
+def test_evaluate_leaves_buffers_as_they_were_even_if_it_runs_in_training_mode():
+    model, optimizer, _ = make()
+
+    def evaluate():
+        model.train()
+        return loss_of(model, (X, Y))
+
+    before = tensors(model)
+    TorchHost(model, optimizer, evaluate).evaluate()
+    assert same(tensors(model), before)
+
+
 def test_evaluate_must_return_a_number():
     model, optimizer, _ = make()
     with pytest.raises(

@@ -74,13 +74,17 @@ class TorchHost:
         return None if isinstance(found, Tensor) or found == lr else float(found)
 
     def evaluate(self, *, raw: bool = False) -> float:
-        """The user's validation loss in eval mode; modes and random state are put back whatever happens.
+        """The user's validation loss in eval mode; modes, buffers and random state are put back whatever happens.
 
         It sees the averaged weights if there are any; with `raw` those that are being trained.
         """
         assert self._evaluate is not None
         modes = [(module, module.training) for module in self.model.modules()]
         rng = self.rng.get()
+        # A forward pass of DDP gives every rank the buffers of rank 0, and without gradients keeps the next from it.
+        buffers = [(local(buffer), local(buffer).clone()) for buffer in self.model.buffers()]
+        ddp = [m for m in self.model.modules() if isinstance(m, nn.parallel.DistributedDataParallel)]
+        syncs = [(module, module.require_forward_param_sync) for module in ddp]
         swapped = self._swap_weights()
         self.model.eval()
         try:
@@ -93,6 +97,11 @@ class TorchHost:
                     parameter.data.copy_(weights)
             for module, training in modes:
                 module.training = training
+            for buffer, before in buffers:
+                if not torch.equal(buffer, before):
+                    buffer.copy_(before)
+            for wrapper, sync in syncs:
+                wrapper.require_forward_param_sync = sync
             self.rng.set(rng)
 
     # State as one tree
