@@ -17,6 +17,7 @@ from autolrs.core.types import (
     Finish,
     Finished,
     Forecast,
+    Looked,
     Noted,
     Probe,
     Probed,
@@ -42,6 +43,15 @@ def answer(probe, value):
 
 
 # Folding
+
+
+def test_the_best_look_is_the_first_of_the_lowest_finite_losses():
+    state = fold([STARTED])
+    assert state.best is None
+    for step, loss in enumerate([float("nan"), 2.0, float("-inf"), 1.0, 1.0, 3.0, float("inf")]):
+        state = evolve(state, Looked(step, loss))
+    assert state.best == Looked(3, 1.0) and state.evaluations == 7
+    assert State.from_json(json.loads(json.dumps(state.to_json()))).best == state.best
 
 
 def test_run_begins_with_started_and_only_once():

@@ -191,6 +191,36 @@ def test_settings_of_the_other_strategy_are_named():
     assert Settings.make(strategy="mine", kappa=1.0, max_cost=1.1).idle() == []
 
 
+@pytest.mark.parametrize(
+    ("values", "looks", "every"),
+    [
+        ({"total_steps": 20_000}, 20, 1000),
+        ({"total_steps": 1030}, 11, 94),
+        ({"total_steps": 500}, 5, 100),
+        ({"total_steps": 100}, 1, 100),  # one is the least, if there is room for it at all
+        ({"total_steps": 20}, 0, 0),
+        ({"total_steps": 20_000, "max_cost": 1.0}, 0, 0),
+        ({"total_steps": 20_000, "evaluate_cost": 200.0}, 3, 6667),
+        ({"total_steps": 20_000, "evaluate_cost": 0.0}, 20, 1000),
+        ({"total_steps": 20_000, "keep_best": False}, 0, 0),
+        ({"total_steps": 1030, "strategy": "paper"}, 20, 52),
+        ({"total_steps": None, "strategy": "paper", "stage_steps": 300}, 0, 300),
+    ],
+)
+def test_looks_of_keep_best_take_at_most_a_quarter_of_what_max_cost_leaves(values, looks, every):
+    settings = Settings.make(**{"strategy": "horizon", "keep_best": True, **values})
+    assert (settings.looks, settings.look_every) == (looks, every)
+    fewer = settings.keep_best and settings.total_steps is not None and looks < 20
+    assert any(f"`keep_best` looks {looks} times" in remark for remark in settings.remarks()) is fewer
+
+
+def test_keep_best_needs_evaluate():
+    with pytest.raises(ValueError, match="`keep_best` needs `evaluate`"):
+        Settings(keep_best=True).check_evaluate(False)
+    Settings(keep_best=True).check_evaluate(True)
+    Settings().check_evaluate(False)
+
+
 def test_every_setting_of_one_strategy_exists():
     names = {field.name for field in fields(Settings)}
     assert all(own <= names for own in OWN.values())

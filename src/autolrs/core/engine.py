@@ -6,6 +6,7 @@ out. Nothing here knows the paper: Algorithm 1 is `strategies/paper.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -27,6 +28,7 @@ from autolrs.core.types import (
     Finish,
     Finished,
     Forecast,
+    Looked,
     Noted,
     Probe,
     Probed,
@@ -58,6 +60,7 @@ class State:
     evaluations: int = 0
     failures: int = 0  # guarded stretches undone since the last one that held
     all_failures: int = 0  # and in the whole run
+    best: Looked | None = None  # the look with the lowest validation loss
     finished: str | None = None
     events: int = field(default=0, compare=False, repr=False)  # folded so far; a point to resume from is such a number
 
@@ -187,6 +190,10 @@ def _apply(state: State, event: Event) -> State:
         )
     if isinstance(event, Averaged):
         return state if event.raw is None else replace(state, evaluations=state.evaluations + 2)
+    if isinstance(event, Looked):
+        lowest = math.inf if state.best is None else state.best.loss
+        better = math.isfinite(event.loss) and event.loss < lowest
+        return replace(state, evaluations=state.evaluations + 1, best=event if better else state.best)
     if isinstance(event, Extended):
         settings = state.settings.with_(total_steps=event.total_steps)
         return replace(state, settings=settings, finished=None, committing=None, outstanding=())

@@ -39,6 +39,8 @@ OWN: dict[str, frozenset[str]] = {  # settings that mean nothing to any other st
     ),
 }
 AVERAGING_DEFAULTS: dict[str, Any] = {"decay_to": 0.1}
+LOOKS = 20  # of `keep_best` in a run: the best state is found to within a twentieth of it
+LOOK_SHARE = 0.25  # of what `max_cost` leaves beside the run, at most: the rest is the search's
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ class Settings:
         None  # the optimizer's own LR when the run began; the range test falls back to its neighbourhood
     )
 
+    # All strategies
+    keep_best: bool = False  # keep the state with the lowest validation loss, looked at 20 times; needs `evaluate`
     replay_bytes: int = 1 << 30  # batches cached for replay; past it the stream goes on and the journal says so
 
     def __post_init__(self) -> None:
@@ -203,6 +207,27 @@ class Settings:
         """Steps of one probe [tau'] in a stage of `stage_steps` [tau], always fewer than the stage's own."""
         return min(round(self.probe_fraction * stage_steps), stage_steps - 1)
 
+    @property
+    def looks(self) -> int:
+        """How often `keep_best` looks at the validation loss in `total_steps`, the last time at the end.
+
+        >>> Settings(strategy="horizon", total_steps=500, keep_best=True).looks
+        5
+        """
+        if not self.keep_best or self.total_steps is None:
+            return 0
+        if self.strategy != "horizon" or not self.evaluate_cost:
+            return LOOKS
+        affordable = (self.max_cost - 1.0) * self.total_steps / self.evaluate_cost
+        return min(LOOKS, max(int(LOOK_SHARE * affordable), min(int(affordable), 1)))
+
+    @property
+    def look_every(self) -> int:
+        """Committed steps between two looks of `keep_best`; 0 where there are none."""
+        if self.total_steps is None:
+            return self.stage_steps if self.keep_best else 0
+        return math.ceil(self.total_steps / self.looks) if self.looks else 0
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the journal."""
         return asdict(self)
@@ -248,7 +273,18 @@ class Settings:
     def remarks(self) -> list[str]:
         """What a reader of the run's journal should know about its settings."""
         idle = self.idle()
-        return [f"settings that do nothing under strategy {self.strategy!r}: {', '.join(idle)}"] if idle else []
+        said = [f"settings that do nothing under strategy {self.strategy!r}: {', '.join(idle)}"] if idle else []
+        if self.keep_best and self.total_steps is not None and self.looks < LOOKS:
+            said.append(
+                f"`keep_best` looks {self.looks} times at the validation loss and not {LOOKS}: a look costs "
+                f"{self.evaluate_cost:.3g} steps, and the search needs most of what max_cost {self.max_cost} leaves"
+            )
+        return said
+
+    def check_evaluate(self, given: bool) -> None:
+        """Raise an error where `evaluate` is needed and not given."""
+        if self.keep_best and not given:
+            raise ValueError("`keep_best` needs `evaluate`: the best state is the one with the lowest validation loss")
 
     def with_(self, **values: Any) -> Settings:
         """A copy with some values replaced."""

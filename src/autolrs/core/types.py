@@ -236,6 +236,14 @@ class Averaged:
 
 
 @dataclass(frozen=True, slots=True)
+class Looked:
+    """`keep_best` took the validation loss after `step` committed steps, those of the stretch under way included."""
+
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
 class Extended:
     """The budget was changed to `total_steps`; a run that was over goes on."""
 
@@ -279,6 +287,7 @@ Event = (
     | Committed
     | Failed
     | Averaged
+    | Looked
     | Extended
     | Noted
     | Resumed
@@ -299,6 +308,7 @@ _KINDS: dict[str, type] = {
             Committed,
             Failed,
             Averaged,
+            Looked,
             Extended,
             Noted,
             Resumed,

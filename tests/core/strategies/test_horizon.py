@@ -53,10 +53,14 @@ def final_loss(profile: Profile, problem="quadratic", seed=0):
     max_cost=st.floats(1.0, 1.5),
     validation=st.booleans(),
     problem=st.sampled_from(["quadratic", "power"]),
+    keep_best=st.booleans(),
 )
 @settings(deadline=None, max_examples=25)
-def test_all_steps_stay_under_the_cost_ceiling_and_committed_steps_are_exact(total, max_cost, validation, problem):
-    _, state, _ = run(total, problem=problem, validation=validation, max_cost=max_cost)
+def test_all_steps_stay_under_the_cost_ceiling_and_committed_steps_are_exact(
+    total, max_cost, validation, problem, keep_best
+):
+    keep_best = keep_best and validation
+    _, state, _ = run(total, problem=problem, validation=validation, max_cost=max_cost, keep_best=keep_best)
     assert state.committed_steps == total == state.schedule.total_steps
     spent = state.raw_steps + state.evaluations * state.settings.evaluate_cost
     assert spent <= max_cost * total + 1e-6
@@ -64,9 +68,12 @@ def test_all_steps_stay_under_the_cost_ceiling_and_committed_steps_are_exact(tot
 
 @pytest.mark.parametrize("total", [200, 1000, 20_000, 1_000_000])
 def test_plan_fits_budgets_from_200_to_a_million_steps(total):
-    found = plan(Settings(total_steps=total, strategy="horizon"), validation=True)
-    assert found.ramp_steps + found.minis * (found.mini_steps + 10 / 3) <= 0.15 * total + 1e-6
-    assert found.ramp_steps > 0
+    for keep_best in (False, True):
+        config = Settings(total_steps=total, strategy="horizon", keep_best=keep_best)
+        found = plan(config, validation=True)
+        spent = found.ramp_steps + found.minis * (found.mini_steps + 10 / 3) + config.looks * 10 / 3
+        assert spent <= 0.15 * total + 1e-6
+        assert found.ramp_steps > 0
 
 
 @pytest.mark.parametrize("problem", ["quadratic", "power"])

@@ -101,7 +101,7 @@ def _money(settings: Settings, validation: bool) -> float:
     """Steps' worth that the search may cost."""
     assert settings.total_steps is not None
     at_the_end = 2 if validation and settings.averaging else 0  # raw against averaged weights
-    return (settings.max_cost - 1.0) * settings.total_steps - at_the_end * settings.evaluate_cost
+    return (settings.max_cost - 1.0) * settings.total_steps - (at_the_end + settings.looks) * settings.evaluate_cost
 
 
 def _price(settings: Settings, mini_steps: int, validation: bool) -> float:
