@@ -278,6 +278,27 @@ def case_linen_train_states_and_nnx_modules_work_as_they_are():
     assert int(trained.step[...]) == 60 and run.committed_steps == 60
 
 
+def case_the_best_state_is_kept_restored_and_resumed():
+    held_out = {"x": jnp.asarray(X[::-1]), "y": jnp.asarray(Y)}  # labels of others: the loss rises as training goes on
+
+    def evaluate(state):
+        return loss_of(state["params"], jax.random.key(0), held_out)
+
+    for options in (PAPER, {**HORIZON, "max_cost": 2.5}):  # room for as many miniature runs, with looks and without
+        plain, _ = train(options, evaluate=evaluate)
+        auto, _ = train(options, evaluate=evaluate, keep_best=True)
+        assert same(arrays(auto.state), arrays(plain.state)) and auto.schedule == plain.schedule
+        assert auto.best.step < options["total_steps"] and evaluate(auto.state) > auto.best.loss
+        with TemporaryDirectory() as folder:
+            more = {"run_dir": folder, "evaluate": evaluate, "keep_best": True}
+            train(options, auto.raw_steps - 1, **more)
+            again, _ = train(options, resume=True, **more)
+            assert again.best == auto.best
+            for one in (auto, again):
+                one.restore_best()
+                assert float(evaluate(one.state)) == auto.best.loss
+
+
 def case_groups_keep_their_ratio():
     inject = optax.inject_hyperparams
     optimizer = optax.multi_transform(
@@ -294,6 +315,7 @@ def case_what_cannot_work_is_refused_by_name():
     refuses(ValueError, "has a schedule", autolrs.jax_.lr_setter, adam(lambda count: 1e-3).init(params_of()))
     state = make()[1]
     refuses(ValueError, "averaging", autolrs.jax_.AutoLRS, state, **HORIZON, averaging=True)
+    refuses(ValueError, "`keep_best` needs `evaluate`", autolrs.jax_.AutoLRS, state, **HORIZON, keep_best=True)
     refuses(ValueError, "checkpoint_every", autolrs.jax_.AutoLRS, state, **HORIZON, checkpoint_every=-1)
     auto = autolrs.jax_.AutoLRS({**state, "more": jnp.ones(3)}, **PAPER)
     saved = train(PAPER, 3)[0].state_dict()

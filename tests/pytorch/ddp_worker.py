@@ -52,19 +52,25 @@ def whole_run(rank, size, wrap, run_dir=None, **settings):
         values["evaluate"] = lambda: loss_of(model, (X[rank::size], Y[rank::size]))
     auto = autolrs.AutoLRS(model, optimizer, run_dir=run_dir, **{**settings, **values})
     infos = train(auto, model, optimizer, shards(rank, size))
-    return {
+    found = {
         "lrs": [info.lr for info in infos],
         "exploring": [info.exploring for info in infos],
         "schedule": auto.schedule.to_json(),
         "weights": torch.cat([p.detach().flatten() for p in model.parameters()]).tolist(),
         "state": encode(auto.session.state.to_json()),
     }
+    if auto.settings.keep_best:
+        auto.restore_best()
+        found["best weights"] = torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
+        found["own loss"] = float(loss_of(model, (X[rank::size], Y[rank::size])).detach())
+    return found
 
 
 RUNS = {
     "paper": {**PAPER, "replay": True, "keep_winner": True, "n_probes": 4},
     "range test and validation": {**PAPER, "lr": "auto", "range_steps": 30, "eval_every": 2, "evaluate": True},
     "horizon": {**HORIZON, "evaluate": True, "averaging": True},
+    "keep best": {**HORIZON, "evaluate": True, "keep_best": True, "max_cost": 2.0},
 }
 
 

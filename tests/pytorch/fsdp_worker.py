@@ -18,9 +18,11 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 import autolrs
+from autolrs.core.types import encode
 from autolrs.pytorch.state import TorchHost
+from autolrs.run.comm import average
 
-SETTINGS = {**PAPER, "replay": True, "keep_winner": True, "eval_every": 2}
+SETTINGS = {**PAPER, "replay": True, "keep_winner": True, "eval_every": 2, "keep_best": True}
 
 
 def plain():
@@ -151,7 +153,12 @@ def whole_run(kind, rank, size, folder, stop=None):
     types = sorted(
         {type(v).__name__ for s in getattr(optimizer, "optim", optimizer).state.values() for v in s.values()}
     )
-    return weights(model), auto.schedule.to_json(), {"begun": begun, "lr": all(reached), "types": types}
+    trained = weights(model)
+    found = {"begun": begun, "lr": all(reached), "types": types, "best": auto.best and encode(auto.best)}
+    if auto.done:
+        auto.restore_best()
+        found["restored"] = average(auto.comm, auto.host.evaluate, "here") == auto.best.loss
+    return trained, auto.schedule.to_json(), found
 
 
 def bare(kind, rank, size, schedule):

@@ -10,7 +10,7 @@ pytest.importorskip("torch.distributed")
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(280)]
 
-RUNS = ["paper", "range test and validation", "horizon"]
+RUNS = ["paper", "range test and validation", "horizon", "keep best"]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def ranks(folder):
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_rank_takes_the_same_lrs_and_ends_with_the_same_weights(ranks, run):
-    first, second = (rank["schedules"][run] for rank in ranks)
+    first, second = ({k: v for k, v in rank["schedules"][run].items() if k != "own loss"} for rank in ranks)
     for one in (first, second):
         one["state"].pop("events", None)  # remarks count, and rank 0 alone keeps them
     assert first == second
@@ -38,6 +38,17 @@ def test_equal_shards_give_the_schedule_of_a_single_process(ranks, run):
     assert found["lrs"] == pytest.approx(single["lrs"], rel=1e-5)
     assert found["exploring"] == single["exploring"]
     assert found["weights"] == pytest.approx(single["weights"], abs=1e-4)
+
+
+def test_every_rank_keeps_the_state_of_the_lowest_averaged_loss(ranks):
+    best = [rank["schedules"]["keep best"]["state"]["best"] for rank in ranks]
+    losses = [rank["schedules"]["keep best"]["own loss"] for rank in ranks]
+    single = ranks[0]["single"]["keep best"]
+    assert best[0] == best[1] and losses[0] != losses[1]
+    assert sum(losses) / 2 == pytest.approx(best[0]["loss"], rel=1e-6)
+    assert best[0]["step"] == single["state"]["best"]["step"]
+    assert best[0]["loss"] == pytest.approx(single["state"]["best"]["loss"], abs=1e-4)
+    assert ranks[0]["schedules"]["keep best"]["best weights"] == pytest.approx(single["best weights"], abs=1e-3)
 
 
 def test_probes_leave_no_trace_on_any_rank(ranks):

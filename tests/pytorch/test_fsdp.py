@@ -49,6 +49,14 @@ def test_a_run_goes_on_from_its_durable_point_to_the_same_bits(ranks, kind):
         assert sum(name.endswith(".rank1.pt") for name in runs["names"]) == 1
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_best_state_is_kept_in_shards_through_a_durable_point(ranks, kind):
+    for rank in ranks:
+        first, second = rank[kind]["runs"]["first"], rank[kind]["runs"]["second"]
+        assert first["best"] == second["best"] == ranks[0][kind]["runs"]["first"]["best"]
+        assert first["restored"] and second["restored"]
+
+
 @pytest.mark.parametrize("damage", ["cut", "malicious"])
 def test_damaged_shards_fall_back_to_the_point_before(ranks, damage):
     for rank in ranks:

@@ -11,7 +11,7 @@ import pytest
 import autolrs
 from autolrs.core.engine import fold
 from autolrs.core.settings import Settings
-from autolrs.core.types import Finished, Noted, Probe, Probed, Started
+from autolrs.core.types import Finished, Looked, Noted, Probe, Probed, Started
 from autolrs.run import journal
 from autolrs.run.journal import NAME, Journal, JournalError
 from autolrs.run.session import drive
@@ -317,11 +317,13 @@ def test_a_run_that_another_process_writes_is_refused(tmp_path):
     assert events == [] and journal.path.exists()
 
 
-@pytest.mark.parametrize(("name", "raw_steps"), [("paper", 156), ("horizon", 680)])
+@pytest.mark.parametrize(("name", "raw_steps"), [("paper", 156), ("horizon", 680), ("best", 220)])
 def test_journals_of_the_first_schema_load(name, raw_steps):
     """Written once and kept: a change that cannot read them any more needs a new schema and a way to read the old."""
     events = journal.read(Path(__file__).parent / "golden" / f"{name}-schema-1.jsonl")
     state = fold(events)
-    assert state.finished == "total_steps reached" and state.settings.strategy == name
+    assert state.finished == "total_steps reached"
+    assert state.settings.strategy == ("horizon" if name == "best" else name)
+    assert state.best == (Looked(200, 0.11033489778662227) if name == "best" else None)
     assert state.committed_steps == state.schedule.total_steps == state.settings.total_steps
     assert state.raw_steps == raw_steps

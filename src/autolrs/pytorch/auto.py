@@ -88,6 +88,7 @@ class AutoLRS(Facade):
             config = Settings.make(total_steps=total_steps, lr=lr, strategy=name, seed=seed, **settings)
         else:
             config = resumed_from
+        config.check_evaluate(evaluate is not None)
         self.model, self.optimizer, self.comm = model, optimizer, comm.current()
         given = {
             "evaluate": evaluate is not None,
@@ -200,6 +201,17 @@ class AutoLRS(Facade):
         if self._averager is None:
             raise RuntimeError("weights are not averaged: `averaging` is off")
         return self._averager.model()
+
+    def restore_best(self) -> None:
+        """With `keep_best`: put everything back as it was when the validation loss was lowest; on every rank.
+
+        After the run, or in the middle of it: then the run goes on from there with the LRs that it would have had.
+        While LRs are being probed it is refused. With `averaging` the model gets the averaged
+        weights, which `evaluate` saw.
+        """
+        super().restore_best()
+        if self._averager is not None and self._averager.begun:
+            self._averager.finish(average=True)
 
     def rollback(self) -> None:
         """Put the model back to where the probe under way began, to save it or look at it; the probe starts again."""

@@ -125,6 +125,8 @@ def _go_on(auto: AutoLRS, ranks: Comm) -> None:
 def _spread(saved: dict[str, Any], auto: AutoLRS, what: str) -> None:
     """Make rank 0's state one for any rank: what belongs to a rank alone begins anew, or cannot be had."""
     live, host = saved["live"], auto.host
+    if saved.get("shards") and saved["session"].get("best") is not None:
+        raise ValueError(f"{what}: `keep_best` holds a state in shards, go on with as many")
     if saved.get("shards") and saved["snapshots"]:
         raise ValueError(
             f"{what}: a sharded one that was saved between two commits must go on with as many; without "

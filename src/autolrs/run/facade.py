@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autolrs.core.schedule import Schedule
 from autolrs.core.settings import Settings
+from autolrs.core.types import Looked
 from autolrs.run.session import Session
 
 
@@ -36,6 +37,19 @@ class Facade:
     def schedule(self) -> Schedule:
         """The schedule committed so far."""
         return self.session.state.schedule
+
+    @property
+    def best(self) -> Looked | None:
+        """With `keep_best`: `step` and `loss` of the lowest validation loss; None before the first look."""
+        return self.session.state.best
+
+    def restore_best(self) -> None:
+        """With `keep_best`: put everything back as it was when the validation loss was lowest; on every rank.
+
+        After the run, or in the middle of it: then the run goes on from there with the LRs that it would have had.
+        While LRs are being probed it is refused.
+        """
+        self.session.restore_best()
 
     @property
     def settings(self) -> Settings:

@@ -8,6 +8,7 @@ the LR is the last action before a step, because a restore brings the old LR bac
 from __future__ import annotations
 
 import math
+import warnings
 from array import array
 from collections.abc import Callable, MutableMapping, Sequence
 from functools import partial
@@ -31,6 +32,7 @@ from autolrs.core.types import (
     Failed,
     Finish,
     Finished,
+    Looked,
     Noted,
     Probe,
     Probed,
@@ -84,6 +86,7 @@ class Session:
         self.begun = False
         self._base: Token | None = None  # the stage's snapshot
         self._guard: Token | None = None  # snapshot before a guarded stretch
+        self._best: Token | None = None  # the state with the lowest validation loss, with `keep_best`
         self._kept: dict[int, tuple[Token, int]] = {}  # end states of probes: token and stream position
         self._command: Probe | Commit | None = None
         self._done = 0  # steps of the command's profile that are behind us
@@ -127,7 +130,7 @@ class Session:
     @property
     def tokens(self) -> list[Token]:
         """All snapshots that may still be restored: what a checkpoint has to hold beside the live state."""
-        held = (self._base, self._guard, *(token for token, _ in self._kept.values()))
+        held = (self._base, self._guard, self._best, *(token for token, _ in self._kept.values()))
         return [token for token in held if token is not None]
 
     @property
@@ -218,6 +221,22 @@ class Session:
         if isinstance(self._command, Probe):
             self._perform(self._command)
 
+    def restore_best(self) -> None:
+        """Put the state with the lowest validation loss back; a run that goes on from it does so at its present LR."""
+        settings = self.state.settings
+        if not settings.keep_best:
+            raise RuntimeError("no state was kept: `keep_best` is off")
+        if self.exploring:
+            raise RuntimeError("the best state cannot be restored in a probe: wait until `exploring` is False")
+        if self._best is None:
+            when = f"every {settings.look_every} committed steps" if settings.look_every else "never: see the notes"
+            raise RuntimeError(f"no state was kept: no finite validation loss was seen so far (looked at {when})")
+        self.host.restore(self._best)
+        if self._command is not None:
+            assert self.state.best is not None
+            self._set_lr(self.lr)
+            self.note(f"step {self.committed_steps}: going on from the best state, of step {self.state.best.step}")
+
     # Lowering commands to effects
 
     def _next(self) -> None:
@@ -287,12 +306,18 @@ class Session:
             for every in (self._command.eval_every, self._command.check_every):
                 if every:
                     left = min(left, every - self._done % every)
+        elif self.state.settings.look_every:
+            every = self.state.settings.look_every
+            left = min(left, every - (self.state.committed_steps + self._done) % every)
         self._take = left
         moving = segment.lr_start != segment.lr_end
         self._ramp = [segment.lr_at(offset + i) for i in range(left)] if moving else []
         self._lr = segment.lr_at(offset)
         self._infos = self._foretell(left)
-        self.host.set_lr(self._lr)
+        self._set_lr(self._lr)
+
+    def _set_lr(self, lr: float) -> None:
+        self.host.set_lr(lr)
         slot = getattr(self.host, "lr_slot", None)  # optional: see `run/host.py`
         self._slot = None if slot is None else slot()
 
@@ -323,9 +348,22 @@ class Session:
             if command.check_every and (why := self._hopeless(command, len(losses))):
                 self._abort(command, why)
                 return
-        elif isinstance(command, Commit) and command.guarded and not all(map(math.isfinite, losses)):
-            self._fail(command)
-            return
+        elif isinstance(command, Commit):
+            if command.guarded and not all(map(math.isfinite, losses)):
+                self._fail(command)
+                return
+            step, settings = self.state.committed_steps + self._done, self.state.settings
+            # At the end of the run `_finish` looks: the weights may change once more before that.
+            if losses and settings.look_every and step % settings.look_every == 0 and step != settings.total_steps:
+                try:
+                    self._look(step)
+                except KeyboardInterrupt:  # leaves that look out; whoever goes on here, in a notebook, finds all whole
+                    self._advance(command)
+                    raise
+        self._advance(command)
+
+    def _advance(self, command: Probe | Commit) -> None:
+        """Go on with the command, or end it where all of its steps are taken."""
         if self._done < profile_steps(command.profile):
             self._aim()
         elif isinstance(command, Probe):
@@ -376,6 +414,23 @@ class Session:
                 f"`evaluate` failed in {where}; the probe was undone and will be run again: {error!r}"
             ) from error
 
+    def _look(self, step: int) -> None:
+        """Take the validation loss, and the state if none was lower. A failure only warns: no decision rests on it."""
+        try:
+            looked = Looked(step, average(self.comm, self.host.evaluate, "`evaluate`"))
+        except LostRankError:
+            raise
+        except Exception as error:
+            message = f"`evaluate` failed after {step} committed steps; `keep_best` leaves that look out: {error!r}"
+            self.note(message)
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            return
+        if engine.evolve(self.state, looked).best is looked:
+            old, self._best = self._best, None
+            self._release(old)  # first, so that its memory serves again
+            self._best = self.host.snapshot()
+        self.record(looked)
+
     def _answer(self, probe: Probe) -> None:
         series = self._values if probe.metric == "validation" else list(self._losses)
         forecast = self._on_first(lambda: self.strategy.judge(self.state, probe, series))
@@ -413,6 +468,15 @@ class Session:
         self._next()
 
     def _finish(self, reason: str) -> None:
+        try:
+            if self.state.settings.look_every:
+                self._look(self.state.committed_steps)
+        except KeyboardInterrupt:
+            self._end(reason)
+            raise
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
         self._release(self._base, *(token for token, _ in self._kept.values()))
         self._base, self._kept, self._pending = None, {}, []
         self._close()
@@ -447,6 +511,7 @@ class Session:
             "values": encode(self._values),
             "base": self._base,
             "guard": self._guard,
+            "best": self._best,
             "kept": {str(index): list(kept) for index, kept in self._kept.items()},
         }
 
@@ -467,7 +532,7 @@ class Session:
         read = len(losses) - values["unread"]
         self._losses, self._pending = array("d", losses[:read]), losses[read:]
         self._values = list(decode(values["values"]))
-        self._base, self._guard = values["base"], values["guard"]
+        self._base, self._guard, self._best = values["base"], values["guard"], values.get("best")
         self._kept = {int(index): (kept[0], kept[1]) for index, kept in values["kept"].items()}
         if self.journal is not None:
             self.journal.append(event)
@@ -475,6 +540,9 @@ class Session:
             self._lr = self.state.segments[-1].lr_end if self.state.segments else 0.0
             if not self.done:
                 self._next()
+            return
+        if isinstance(self._command, Commit) and self._done == profile_steps(self._command.profile):
+            self._advance(self._command)  # saved by a listener of its last look
             return
         self._aim()
         self.host.set_lr(self.lr)

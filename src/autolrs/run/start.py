@@ -34,6 +34,7 @@ def open_session(
     settings = Settings.make(strategy=chosen.name, **values)
     if settings.averaging:
         raise ValueError("`averaging` needs the PyTorch adapter, got averaging=True")
+    settings.check_evaluate(validation)
     journal, found = None, False
     if run_dir is not None and resume and (Path(run_dir) / NAME).is_file():
         journal, events = Journal.reopen(run_dir)
