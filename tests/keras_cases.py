@@ -243,6 +243,7 @@ def case_what_cannot_work_is_refused_by_name():
     refuses(ValueError, "is a schedule: give it a number", fit, make(schedule), callback(PAPER))
     refuses(ValueError, "keep_winner", callback, PAPER, keep_winner=True, replay=True)
     refuses(ValueError, "averaging", fit, make(), callback(PAPER, averaging=True))
+    refuses(ValueError, "ModelCheckpoint(save_best_only=True)", callback, PAPER, keep_best=True)
     refuses(ValueError, "save_freq", callback, PAPER, save_freq=0)
     refuses(TypeError, "unknown setting `stages`", fit, make(), callback(PAPER, stages=3))
 

@@ -417,6 +417,8 @@ def test_what_cannot_work_is_refused(tmp_path):
         make(tmp_path, HORIZON, lr_scheduler_type="cosine")
     with pytest.raises(ValueError, match="`keep_winner` must be off"):
         make(tmp_path, {**PAPER, "keep_winner": True})
+    with pytest.raises(ValueError, match="`keep_best` must be off: `load_best_model_at_end`"):
+        make(tmp_path, {**HORIZON, "keep_best": True})
     with pytest.raises(TypeError, match="`total_steps` cannot be given in `autolrs`: it follows from `max_steps`"):
         make(tmp_path, {"total_steps": 5})
 

@@ -382,6 +382,8 @@ def test_a_callback_that_sets_the_lr_is_refused():
 def test_options_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="`keep_winner` must be off"):
         AutoLRSCallback(10, strategy="paper", replay=True, keep_winner=True)
+    with pytest.raises(ValueError, match="`keep_best` must be off: ModelCheckpoint"):
+        AutoLRSCallback(10, keep_best=True)
     with pytest.raises(ValueError, match="`val_batches` must not be negative, got -1"):
         AutoLRSCallback(10, val_batches=-1)
     with pytest.raises(RuntimeError, match="there is no schedule yet"):

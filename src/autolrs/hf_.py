@@ -319,6 +319,8 @@ def _check(trainer: Any) -> None:
         raise ValueError("autolrs cannot probe under DeepSpeed, which keeps weights and optimizer state to itself")
     if trainer._autolrs.get("keep_winner"):
         raise ValueError("`keep_winner` must be off: the Trainer takes every committed step itself")
+    if trainer._autolrs.get("keep_best"):
+        raise ValueError("`keep_best` must be off: `load_best_model_at_end` of TrainingArguments does that")
 
 
 def _start_lrs(optimizer: Any) -> None:

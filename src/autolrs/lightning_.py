@@ -48,7 +48,7 @@ class AutoLRSCallback(Callback):
             that is not a module, say): they are restored after probes too.
         run_dir: folder for the journal and the schedule; checkpoints are Lightning's.
         seed: of the search where it draws.
-        settings: any field of `autolrs.Settings` by name, but for `keep_winner`.
+        settings: any field of `autolrs.Settings` by name, but for `keep_winner` and `keep_best`.
     """
 
     def __init__(
@@ -66,6 +66,8 @@ class AutoLRSCallback(Callback):
     ) -> None:
         if settings.get("keep_winner"):
             raise ValueError("`keep_winner` must be off: a kept probe's steps would be missing from `global_step`")
+        if settings.get("keep_best"):
+            raise ValueError("`keep_best` must be off: ModelCheckpoint(monitor=...) keeps Lightning's best checkpoint")
         if val_batches < 0:
             raise ValueError(f"`val_batches` must not be negative, got {val_batches}")
         self.auto: _Auto | None = None  # from the start of training on

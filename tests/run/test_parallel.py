@@ -513,3 +513,5 @@ def test_values_that_make_no_sense_are_refused():
         Driver(VirtualPool(SimulatedHost), strategies.get("paper"), timeout=0)
     with pytest.raises(ValueError, match="`averaging` must be off"):
         parallel(horizon(averaging=True))
+    with pytest.raises(ValueError, match="`keep_best` must be off"):
+        parallel(horizon(keep_best=True))

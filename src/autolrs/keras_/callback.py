@@ -68,6 +68,10 @@ class AutoLRS(keras.callbacks.Callback):
             raise ValueError(f"`save_freq` must be 'epoch' or a number of steps above 0, got {save_freq!r}")
         if settings.get("keep_winner"):
             raise ValueError("`keep_winner` must be off: `fit` takes all steps that count itself")
+        if settings.get("keep_best"):
+            raise ValueError(
+                "`keep_best` must be off: keras.callbacks.ModelCheckpoint(save_best_only=True) keeps the best weights"
+            )
         if settings.get("preset") == "practical":
             settings["keep_winner"] = False
         arrays = hasattr(x, "shape") or isinstance(x, dict) or (isinstance(x, (list, tuple)) and hasattr(x[0], "shape"))
