@@ -29,7 +29,7 @@ def verdicts(folder):
 
 @pytest.mark.parametrize("preset", ["strict", "practical"])
 def test_a_sound_run_passes_every_check(cli, tmp_path, preset):
-    make_run(tmp_path / "run", preset=preset)
+    make_run(tmp_path / "run", preset=preset, keep_best=True)
     assert set(verdicts(tmp_path / "run").values()) == {"ok"}
     result = cli("doctor", tmp_path / "run")
     assert result.exit_code == 0

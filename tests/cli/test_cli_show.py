@@ -38,6 +38,13 @@ def test_kept_probes_and_the_anneal_are_named(cli, tmp_path):
     assert "final linear anneal to 0" in result.stdout
 
 
+def test_the_best_validation_loss_is_told(cli, tmp_path):
+    session = make_run(tmp_path / "run", keep_best=True)
+    best = session.state.best
+    result = cli("show", tmp_path / "run")
+    assert f"best validation loss: {best.loss:.4g} at step {best.step}; last look:" in result.stdout
+
+
 def test_the_journal_file_itself_may_be_named(cli, run_folder):
     assert cli("show", run_folder / "journal.jsonl").exit_code == 0
 

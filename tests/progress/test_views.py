@@ -151,6 +151,17 @@ def test_plain_view_has_a_line_for_each_probe_and_each_stage_and_reads_no_loss()
     assert sum("steps at LR" in line for line in lines) == 3
 
 
+def test_plain_view_tells_each_look_and_which_was_the_lowest():
+    host, config = SimulatedHost(seed=1), Settings.make(**SMALL, keep_best=True)
+    session, out = Session(host, config, strategies.get("paper"), validation=True), io.StringIO()
+    play(session, host, PlainView(session, out))
+    lines = [line for line in out.getvalue().splitlines() if line.startswith("validation loss")]
+    assert len(lines) == 20
+    assert [line.endswith("the lowest so far") for line in lines].count(True) >= 5
+    best = next(line for line in reversed(lines) if line.endswith("the lowest so far"))
+    assert f"validation loss {session.state.best.loss:.3g} at step {session.state.best.step}," in best
+
+
 def test_watching_changes_nothing():
     session, host = session_of()
     play(session, host, PlainView(session, io.StringIO()))

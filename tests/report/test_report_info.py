@@ -23,8 +23,9 @@ from autolrs.testing.simulated import SimulatedHost
     ],
 )
 @pytest.mark.parametrize("steps", [None, 333])
-def test_costs_and_stages_agree_with_the_engines_own_count(settings, steps):
-    events = events_of(steps=steps, **settings)
+@pytest.mark.parametrize("keep_best", [False, True])
+def test_costs_and_stages_agree_with_the_engines_own_count(settings, steps, keep_best):
+    events = events_of(steps=steps, validation=keep_best, keep_best=keep_best, **settings)
     state, run = engine.fold(events), info.gather(events)
     assert run.cost.committed == state.committed_steps == run.schedule.total_steps
     assert run.cost.raw == state.raw_steps
@@ -42,6 +43,12 @@ def test_the_winner_is_the_probe_whose_lr_was_committed():
         winner = next(probe for probe in stage.probes if probe.index == stage.winner)
         assert winner.lr == peak_lr(stage.profile)
         assert stage.forecast == winner.forecast
+
+
+def test_looks_and_the_best_of_them():
+    run = info.gather(events_of(validation=True, keep_best=True))
+    assert [look.step for look in run.looks] == list(range(35, 701, 35))
+    assert run.best == min(run.looks, key=lambda look: look.loss)
 
 
 def test_settings_that_differ_from_their_defaults():

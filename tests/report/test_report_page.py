@@ -23,6 +23,7 @@ RUNS = {
     "paper": {},
     "practical": {"preset": "practical", "lr": (1e-2, 50.0)},
     "validation": {"validation": True},
+    "keep best": {"validation": True, "keep_best": True},
     "warm-up": {"warmup_steps": 50, "lr": "auto", "range_lr": (1e-4, 10.0)},
     "horizon": {"strategy": "horizon", "total_steps": 2000},
     "horizon, ramp only": {"strategy": "horizon", "total_steps": 200},
@@ -65,6 +66,17 @@ def test_the_sections_follow_the_strategy():
     assert "How each learning rate was chosen" in paper and "Were the forecasts right?" in paper
     assert "How the peak was chosen" in horizon and "plausible peaks" in horizon
     assert "for the horizon" in horizon and "How each learning rate was chosen" not in horizon
+
+
+def test_looks_are_drawn_and_the_best_is_told():
+    run = loaded(validation=True, keep_best=True)
+    best, text = run.info.best, page.render([run])
+    assert f"The validation loss was lowest, {best.loss:.4g}, at step {best.step:,}." in text
+    assert "Best validation loss" in text and "Best validation loss" not in page.render([loaded(validation=True)])
+    figures = [figure for name, figure in figures_of(text).items() if name.endswith("-loss")]
+    lines = {trace["name"]: trace for trace in figures[0]["data"]}
+    assert len(lines["validation loss"]["x"]) == 20
+    assert lines["best state"]["y"] == [pytest.approx(best.loss, rel=1e-4)]
 
 
 def test_nothing_points_outside_the_file():

@@ -61,6 +61,19 @@ def test_raw_steps_end_at_the_whole_cost(logged):
     assert [values["autolrs/raw_steps"] for values, _ in rows if "autolrs/raw_steps" in values][-1] == auto.raw_steps
 
 
+def test_looks_of_keep_best_are_the_validation_loss():
+    rows, losses = [], iter(range(100, 0, -1))
+    auto = train(
+        trackers=[lambda values, step: rows.append((values, step))],
+        evaluate=lambda: next(losses),
+        keep_best=True,
+        max_cost=2.0,
+    )
+    looks = [(step, values["autolrs/validation_loss"]) for values, step in rows if "autolrs/validation_loss" in values]
+    assert [step for step, _ in looks] == list(range(20, 401, 20))
+    assert looks[-1] == (auto.best.step, auto.best.loss)
+
+
 def test_tensorboard_reads_back_what_was_written(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

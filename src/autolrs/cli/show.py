@@ -58,6 +58,12 @@ def _head(out: Console, run: Path, info: RunInfo) -> None:
     if info.interval is not None:
         how = " (found by the range test)" if info.settings.lr == "auto" else ""
         out.print(f"LRs searched: {number(info.interval[0])} to {number(info.interval[1])}{how}")
+    if info.best is not None:
+        last = info.looks[-1] if info.looks else info.best
+        out.print(
+            f"best validation loss: {number(info.best.loss, 4)} at step {info.best.step:,}; "
+            f"last look: {number(last.loss, 4)} at step {last.step:,}"
+        )
     hidden = {"lr", "total_steps", "strategy", "preset"}  # said above
     changed = [f"{name}={value}" for name, value in info.changed.items() if name not in hidden]
     out.print(escape("settings changed from their defaults: " + (", ".join(changed) or "none")))

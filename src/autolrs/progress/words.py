@@ -10,7 +10,19 @@ from autolrs.core import curriculum, search
 from autolrs.core.engine import State
 from autolrs.core.interval import is_sweep
 from autolrs.core.settings import Settings
-from autolrs.core.types import Aborted, Asked, Committed, Event, Failed, Noted, Probe, Probed, Ranged, profile_steps
+from autolrs.core.types import (
+    Aborted,
+    Asked,
+    Committed,
+    Event,
+    Failed,
+    Looked,
+    Noted,
+    Probe,
+    Probed,
+    Ranged,
+    profile_steps,
+)
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -91,6 +103,9 @@ def event_line(event: Event, state: State, *, sweep: bool = False) -> str | None
         return f"{name}: {profile_steps(event.profile):,} steps at LR {lr}{loss}; {cost}"
     if isinstance(event, Failed):
         return f"stage {event.stage}: a loss was not finite after {event.steps:,} steps at LRs up to {number(event.lr)}"
+    if isinstance(event, Looked):
+        lowest = ", the lowest so far" if state.best == event else ""
+        return f"validation loss {number(event.loss)} at step {event.step:,}{lowest}"
     if isinstance(event, Noted):
         return f"note: {event.message}"
     return None

@@ -26,6 +26,7 @@ from autolrs.core.types import (
     Event,
     Failed,
     Forecast,
+    Looked,
     Metric,
     Noted,
     Probe,
@@ -143,6 +144,8 @@ class RunInfo:
     schedule: Schedule
     searched: State | None = None  # as it was when the first LR was chosen from probes
     averaged: Averaged | None = None
+    looks: tuple[Looked, ...] = ()  # of `keep_best`
+    best: Looked | None = None
 
     @property
     def final_loss(self) -> float | None:
@@ -169,6 +172,7 @@ def gather(events: Sequence[Event]) -> RunInfo:
     open_stage: StageInfo | None = None
     searched: State | None = None
     averaged: Averaged | None = None
+    looks: list[Looked] = []
     for event in kept:
         before, state = state, engine.evolve(state, event)
         if isinstance(event, Noted):
@@ -191,6 +195,8 @@ def gather(events: Sequence[Event]) -> RunInfo:
             open_stage = None
         elif isinstance(event, Averaged):
             averaged = event
+        elif isinstance(event, Looked):
+            looks.append(event)
     assert state is not None
     if open_stage is not None:
         stages.append(open_stage)
@@ -207,6 +213,8 @@ def gather(events: Sequence[Event]) -> RunInfo:
         state.schedule,
         searched,
         averaged,
+        tuple(looks),
+        state.best,
     )
 
 
@@ -271,6 +279,8 @@ def _cost(events: Iterable[Event], lost: int) -> Cost:
             cost = replace(cost, committed=before.committed_steps, probed=searched, evaluations=before.evaluations)
         elif isinstance(event, Averaged) and event.raw is not None:
             cost = replace(cost, evaluations=cost.evaluations + 2)
+        elif isinstance(event, Looked):
+            cost = replace(cost, evaluations=cost.evaluations + 1)
     return cost
 
 

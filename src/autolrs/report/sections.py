@@ -67,6 +67,8 @@ def cards(run: LoadedRun) -> str:
         ("Cost", "-" if cost.ratio is None else f"{cost.ratio:.2f} x", f"{cost.raw:,} steps in all"),
         ("Trials", f"{cost.probes + cost.aborted_probes}", aborted),
     ]
+    if info.best is not None:
+        shown.append(("Best validation loss", _number(info.best.loss), f"at step {info.best.step:,}"))
     if run.seconds is not None:
         begun = (
             "" if run.begun is None else f"from {datetime.fromtimestamp(run.begun, timezone.utc):%Y-%m-%d %H:%M} UTC"
@@ -129,6 +131,8 @@ def _losses(part: Part, info: RunInfo, key: str) -> None:
     if any(single(s) for s in info.stages):
         told += "; what trials saw is gold (training loss) or green (validation loss), and was undone"
     told += "."
+    if info.best is not None:
+        told += f" The validation loss was lowest, {info.best.loss:.4g}, at step {info.best.step:,}."
     rows = []
     for stage in info.stages:
         finite = [loss for loss in stage.losses if math.isfinite(loss)]

@@ -133,6 +133,13 @@ def losses_spec(run: RunInfo) -> Spec:
         at, pair = [run.schedule.total_steps] * 2, [run.averaged.raw, run.averaged.averaged]
         data.append(parts.marks(at, pair, "@purple", "validation: raw, averaged weights", "star", size=11))
         seen += pair
+    if run.looks:
+        at, values = [look.step for look in run.looks], [look.loss for look in run.looks]
+        hover = "step %{x:,.0f}<br>validation loss %{y:.4g}<extra></extra>"
+        data.append(parts.line(at, values, "@green", "validation loss", width=2, hovertemplate=hover))
+        seen += parts.finite(values)
+    if run.best is not None:
+        data.append(parts.marks([run.best.step], [run.best.loss], "@green", "best state", "star", size=12))
     promised = [(s.start + s.steps, s.forecast) for s in run.stages if s.done and s.forecast is not None]
     if promised and run.settings.strategy == "paper":
         x, y = zip(*promised, strict=True)

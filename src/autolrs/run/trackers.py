@@ -1,7 +1,8 @@
 """A run's numbers for experiment trackers: TensorBoard, MLflow, Weights & Biases, or any function.
 
-The x axis is committed steps. Losses and LRs of committed training are `autolrs/loss` and `autolrs/lr`; what a probe
-found is under `autolrs/probe/`, at the committed step where it was tried, so that it never looks like training.
+The x axis is committed steps. Losses and LRs of committed training are `autolrs/loss` and `autolrs/lr`, looks of
+`keep_best` are `autolrs/validation_loss`; what a probe found is under `autolrs/probe/`, at the committed step where it
+was tried, so that it never looks like training.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from autolrs.core.engine import State
-from autolrs.core.types import Aborted, Committed, Event, Finished, Probed, locate, profile_steps
+from autolrs.core.types import Aborted, Committed, Event, Finished, Looked, Probed, locate, profile_steps
 
 Values = dict[str, float]
 
@@ -38,6 +39,8 @@ def records(event: Event, state: State) -> Iterator[tuple[Values, int]]:
             segment, offset = locate(event.profile, skipped + done - 1)
             yield {"autolrs/loss": loss, "autolrs/lr": segment.lr_at(offset)}, before + done
         yield {"autolrs/raw_steps": float(state.raw_steps)}, state.committed_steps
+    elif isinstance(event, Looked):
+        yield {"autolrs/validation_loss": event.loss}, event.step
     elif isinstance(event, (Probed, Aborted)):
         values = {"stage": event.stage, "index": event.index, "lr": event.lr, "steps": event.steps}
         if isinstance(event, Probed):
