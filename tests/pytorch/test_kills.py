@@ -7,14 +7,14 @@ import random
 import signal
 
 import pytest
-from kill_worker import digest, run
+from kill_worker import digest, run, with_evaluate
 from nets import PAPER, make, train
 
 import autolrs
 from autolrs.run.journal import read
 
 KILLS = 25
-HORIZON = {"strategy": "horizon", "total_steps": 400}
+HORIZON = {"strategy": "horizon", "total_steps": 400, "keep_best": True}
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL and a fork server")
 
@@ -29,7 +29,7 @@ def processes():
 
 def expected(settings):
     model, optimizer, loader = make()
-    auto = autolrs.AutoLRS(model, optimizer, **settings)
+    auto = autolrs.AutoLRS(model, optimizer, **with_evaluate(settings, model))
     train(auto, model, optimizer, loader)
     return digest(auto, model)
 
