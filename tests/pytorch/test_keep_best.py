@@ -192,9 +192,9 @@ def test_a_run_left_early_ends_at_its_best_and_can_go_on_from_there():
 
 def test_a_state_in_shards_cannot_go_on_with_another_number_of_ranks():
     auto, *_ = begin(PAPER)
-    point = {"shards": {"model/weight": []}, "ranks": 2, "session": {"best": 3}, "snapshots": {3: {}}}
-    with pytest.raises(ValueError, match="`keep_best` holds a state in shards of 2 ranks"):
-        _spread(point, auto)
+    point = {"shards": {"model/weight": []}, "live": {}, "session": {"best": 3}, "snapshots": {3: {}}}
+    with pytest.raises(ValueError, match="saved by 2 ranks: `keep_best` holds a state in shards"):
+        _spread(point, auto, "saved by 2 ranks")
 
 
 def test_without_evaluate_it_is_refused_and_nothing_is_left_behind(tmp_path):
