@@ -80,8 +80,8 @@ END = """## What was not measured
 - **The paper's own models**: no rows of VGG-16, ResNet-50, Transformer or BERT, not even in the narrow `cpu` profile.
   On a busy core one plain run takes one minute (BERT) to more than three (VGG-16), Algorithm 1 twice that, a tuned
   rival ten times. So no table here says whether the paper's numbers come out at its scale; `fine-tuning` has no rows.
-- **ASHA, PBT and PB2**, and step decay, 1/sqrt(t), exponential decay and cosine to 10 %: in the code, not in the rows.
-- **WSD and constant** on some of the headline's tasks, where they have no line.
+- **ASHA, PBT and PB2**: in the code, not in the rows. Hand-tuned schedules belong to the models of the first line.
+- **WSD** on LSTM and GRU; a **constant** LR on LSTM, GRU and transformer.
 - **Fewer seeds** than five for most rivals added later; two tasks at most for the paper's tables.
 - **Raw rows**: `benchmarks/results/`; each table again: `autolrs bench table benchmarks/results/*.jsonl --name NAME`,
   and `autolrs bench table benchmarks/results/series/*.jsonl --name forecasters`.
