@@ -6,9 +6,12 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import pytest
 from hypothesis import strategies as st
 
-from autolrs.core import engine
+from autolrs import Segment
+from autolrs.core import engine, strategies
 from autolrs.core.engine import State
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.paper import Paper
@@ -32,6 +35,61 @@ def small(**values: Any) -> Settings:
             **values,
         }
     )
+
+
+# Two coordinates of a quadratic without noise, whose schedule every adapter finds alike.
+TOY: dict[str, dict[str, Any]] = {
+    "horizon": {"total_steps": 400, "lr": (1e-3, 10.0), "max_cost": 1.5},
+    "paper": {
+        **{"total_steps": 120, "lr": (1e-2, 1.0), "stage_steps": 40, "max_stage_steps": 80, "probe_fraction": 0.25},
+        **{"n_probes": 4, "replay": True},
+    },
+}
+
+
+class ToyHost:
+    """It without any framework."""
+
+    def __init__(self) -> None:
+        self.w, self.lr = np.ones(2, np.float32), 0.1
+        self.saved: list[Any] = []
+
+    def snapshot(self) -> int:
+        self.saved.append((self.w, self.lr))
+        return len(self.saved) - 1
+
+    def restore(self, token: int) -> None:
+        self.w, self.lr = self.saved[token]
+
+    def release(self, token: int) -> None:
+        self.saved[token] = None
+
+    def set_lr(self, lr: float) -> None:
+        self.lr = lr
+
+    def evaluate(self) -> float:
+        raise AssertionError("there is no validation loss")
+
+    def step(self) -> float:
+        curvature = np.array([1.0, 0.05], np.float32)
+        loss = float(0.5 * (curvature * self.w * self.w).sum() + 0.1)
+        self.w = self.w - np.float32(self.lr) * curvature * self.w
+        return loss
+
+
+def toy_in_numpy(strategy: str) -> tuple[Segment, ...]:
+    """The toy's schedule."""
+    host = ToyHost()
+    settings = Settings.make(strategy=strategy, base_lr=host.lr, **TOY[strategy])
+    return drive(Session(host, settings, strategies.get(strategy)), host).schedule.segments
+
+
+def assert_toys_agree(rows: Any, expected: tuple[Segment, ...]) -> None:
+    """The same steps, and LRs that differ by rounding alone."""
+    found = [Segment(*row) for row in rows]
+    assert [s.steps for s in found] == [s.steps for s in expected]
+    for a, b in zip(found, expected, strict=True):
+        assert (a.lr_start, a.lr_end) == pytest.approx((b.lr_start, b.lr_end), rel=1e-3)
 
 
 class RecordingHost(SimulatedHost):

@@ -9,6 +9,7 @@ import warnings
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from autolrs import Schedule
 from autolrs.core.types import Failed
 from autolrs.keras_ import AutoLRS, KerasHost
+from autolrs.keras_.data import size_of_batch
 from autolrs.testing import host_conformance
 
 X = np.random.default_rng(0).normal(size=(42, 6)).astype("float32")
@@ -28,12 +30,12 @@ HORIZON = {"strategy": "horizon", "lr": (1e-4, 1.0), "total_steps": 120, "max_co
 FIT = {"batch_size": 7, "verbose": 0}
 
 
-def make(lr=1e-2, plain=False, **options):
+def make(lr=1e-2, plain=False, shape=(6,), first=(), **options):
     """Dense layers, batch normalisation and dropout; six batches of seven make an epoch."""
     keras.utils.set_random_seed(0)
     middle = [] if plain else [keras.layers.BatchNormalization(), keras.layers.Dropout(0.2)]
-    layers = [keras.layers.Input((6,)), keras.layers.Dense(8, "relu"), *middle, keras.layers.Dense(3)]
-    model = keras.Sequential(layers)
+    layers = [*first, keras.layers.Dense(8, "relu"), *middle, keras.layers.Dense(3)]
+    model = keras.Sequential([keras.layers.Input(shape), *layers] if shape else layers)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(lr), loss, metrics=["accuracy"], **options)
     return model
@@ -125,13 +127,13 @@ def case_the_host_conforms():
     host_conformance(Harness)
 
 
-def fit_and_replay(options, every_batch, **more):
+def fit_and_replay(options, every_batch, evaluate=None, **more):
     """A run with probes and a plain `fit` with its schedule log, save and end with the same, to the bit."""
     ends = []
     schedule = None
     for _ in range(2):
         model = make() if schedule is None else make(schedule.to_keras())
-        auto = callback(options, **more)
+        auto = callback(options, evaluate=evaluate and (lambda model=model: evaluate(model)), **more)
         log = Log(every_batch)
         with TemporaryDirectory() as folder:
             path = f"{folder}/{{epoch}}.weights.h5"
@@ -156,7 +158,12 @@ def fit_and_replay(options, every_batch, **more):
 
 def case_a_paper_run_logs_and_saves_what_a_replay_of_its_schedule_does():
     evaluated = []
-    fit_and_replay(PAPER, False, evaluate=lambda: evaluated.append(1) or 1.0, eval_every=3)
+
+    def evaluate(model):
+        evaluated.append(model.evaluate(X[:14], Y[:14], verbose=0)[0])
+        return evaluated[-1]
+
+    fit_and_replay(PAPER, False, evaluate, eval_every=3)
     assert evaluated
 
 
@@ -217,6 +224,112 @@ def case_probes_may_read_a_dataset():
     auto = AutoLRS(Sequence(workers=1), **PAPER, replay=True)
     model.fit(Sequence(workers=1), epochs=9, verbose=0, callbacks=[auto])
     assert auto.done
+
+
+def like_a_replay(build, options, data=None):
+    """A run with probes and a plain `fit` with its schedule end with the same; `data` makes what each of both reads."""
+
+    def fit(model, *callbacks):
+        read = {"x": X, "y": Y, "batch_size": 7} if data is None else {"x": data(), "shuffle": False}
+        return model.fit(**read, epochs=options["total_steps"] // 6, verbose=0, callbacks=[*callbacks])
+
+    model = build(1e-2)
+    auto = callback(options) if data is None else AutoLRS(data(), **options)
+    history = fit(model, auto)
+    assert auto.done and auto.raw_steps > auto.committed_steps
+    again = build(auto.schedule.to_keras())
+    replay = fit(again)
+    assert replay.history == history.history and same(trained(again), trained(model))
+
+
+SHORT = {**PAPER, "total_steps": 24, "n_probes": 2}
+
+
+def case_a_model_may_be_built_by_fit():
+    def build(lr):
+        return make(lr, shape=None)
+
+    like_a_replay(build, SHORT)
+
+
+def tensorflow_case_steps_may_be_eager_or_compiled_by_xla():
+    for options in ({"run_eagerly": True}, {"jit_compile": True}):
+        like_a_replay(lambda lr, options=options: make(lr, **options), SHORT)
+
+
+def tensorflow_case_a_step_is_traced_for_probes_and_for_fit_whatever_the_lr():
+    traced = []
+
+    class Count(keras.layers.Layer):
+        def call(self, x, training=False):
+            traced.extend([1] if training else [])
+            return x
+
+    auto = callback(HORIZON)
+    make(first=[Count()]).fit(X, Y, **FIT, epochs=50, callbacks=[auto])
+    assert auto.done and len(traced) == 2, traced
+
+
+def tensorflow_case_fit_and_probes_may_read_datasets_of_tensorflow():
+    import tensorflow as tf
+
+    def data():
+        return tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(42, seed=0).batch(7)
+
+    for options in (SHORT, {**SHORT, "replay": True}):
+        like_a_replay(make, options, data)
+    assert size_of_batch(next(iter(data()))) == 7 * 6 * 4 + 7 * 8
+
+
+def tensorflow_case_a_graph_may_draw_from_the_global_seed_generator():
+    class Noise(keras.layers.Layer):
+        def call(self, x, training=False):
+            return x + 0.1 * keras.random.normal((6,)) if training else x
+
+    like_a_replay(lambda lr: make(lr, first=[Noise()]), SHORT)
+
+
+def tensorflow_case_a_model_may_have_a_train_step_and_no_call():
+    import tensorflow as tf
+
+    class Coder(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.code = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(2), keras.layers.Dense(6)])
+            self.tracker = keras.metrics.Mean(name="loss")
+
+        @property
+        def metrics(self):
+            return [self.tracker]
+
+        def train_step(self, data):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self.code(data[0]) - data[0]) ** 2)
+            gradients = tape.gradient(loss, self.trainable_weights)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_weights, strict=True))
+            self.tracker.update_state(loss)
+            return {"loss": self.tracker.result()}
+
+    def build(lr):
+        keras.utils.set_random_seed(0)
+        model = Coder()
+        model.compile(keras.optimizers.Adam(lr))
+        return model
+
+    like_a_replay(build, SHORT)
+
+
+def tensorflow_case_a_model_may_be_mirrored_once_but_not_twice():
+    import tensorflow as tf
+
+    def build(lr):
+        with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
+            return make(lr)
+
+    like_a_replay(build, SHORT)
+    model = make()
+    model._distribute_strategy = SimpleNamespace(num_replicas_in_sync=2)
+    refuses(ValueError, "must have 1 replica, got 2", KerasHost, model)
 
 
 def case_a_loss_that_is_not_finite_undoes_the_stretch():
@@ -327,6 +440,10 @@ def goes_on(folder, strategy):
     expected = whole.fit(X, Y, **FIT, epochs=50, callbacks=[auto]).history
     model = make()
     keras.utils.set_random_seed(99)  # a new process has another random state
+    if keras.backend.backend() == "tensorflow":  # but for the order of `fit`'s own batches: its seed is the script's
+        import tensorflow as tf
+
+        tf.random.set_seed(0)
     again, callbacks = resumable(folder, strategy, True)
     history = model.fit(X, Y, **FIT, epochs=50, callbacks=callbacks)
     assert again.schedule == auto.schedule == Schedule.load(Path(folder) / "run" / "schedule.json")

@@ -12,19 +12,10 @@ import pytest
 import torch
 
 import autolrs
-from autolrs import Segment
+from helpers import TOY, assert_toys_agree, toy_in_numpy
 
 HERE = Path(__file__).parent
 CASES = re.findall(r"^def (case_\w+)", (HERE / "jax_cases.py").read_text(), re.MULTILINE)
-
-# Two coordinates of a quadratic without noise; `tests/test_keras_.py` has the same.
-TOY = {
-    "horizon": {"total_steps": 400, "lr": (1e-3, 10.0), "max_cost": 1.5},
-    "paper": {
-        **{"total_steps": 120, "lr": (1e-2, 1.0), "stage_steps": 40, "max_stage_steps": 80, "probe_fraction": 0.25},
-        **{"n_probes": 4, "replay": True},
-    },
-}
 
 
 def process(*what, expect=0):
@@ -55,15 +46,13 @@ def toy_in_torch(strategy):
         loss.backward()
         optimizer.step()
         auto.step(loss)
-    return auto.schedule.segments
+    return [(s.steps, s.lr_start, s.lr_end) for s in auto.schedule.segments]
 
 
-def test_a_toy_gets_the_schedule_that_pytorch_finds():
+def test_a_toy_gets_the_schedule_that_every_adapter_finds():
     for strategy, rows in process("toys", TOY).items():
-        found, expected = [Segment(*row) for row in rows], toy_in_torch(strategy)
-        assert [s.steps for s in found] == [s.steps for s in expected]
-        for a, b in zip(found, expected, strict=True):
-            assert (a.lr_start, a.lr_end) == pytest.approx((b.lr_start, b.lr_end), rel=1e-3)
+        assert_toys_agree(rows, toy_in_numpy(strategy))
+        assert_toys_agree(toy_in_torch(strategy), toy_in_numpy(strategy))
 
 
 def test_processes_that_are_killed_go_on_to_the_bit(tmp_path):

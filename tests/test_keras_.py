@@ -14,24 +14,25 @@ from pathlib import Path
 
 import pytest
 
-from autolrs import Segment
-from test_jax_ import TOY, toy_in_torch
+from helpers import TOY, assert_toys_agree, toy_in_numpy
 
 HERE = Path(__file__).parent
-CASES = re.findall(r"^def (case_\w+)", (HERE / "keras_cases.py").read_text(), re.MULTILINE)
-MISSING = importlib.util.find_spec("tensorflow") is None
-BACKENDS = [
-    "torch",
-    pytest.param("jax", marks=pytest.mark.slow),
-    pytest.param("tensorflow", marks=[pytest.mark.slow, pytest.mark.skipif(MISSING, reason="needs tensorflow")]),
-]
+CASES = re.findall(r"^def ((?:tensorflow_)?case_\w+)", (HERE / "keras_cases.py").read_text(), re.MULTILINE)
+
+
+def on(backend, *values):
+    """A parameter, skipped where the backend is missing: TensorFlow in `.venv`, the others in `.venv-tensorflow`."""
+    missing = pytest.mark.skipif(importlib.util.find_spec(backend) is None, reason=f"needs {backend}")
+    slow = [] if backend == "torch" else [pytest.mark.slow]
+    return pytest.param(backend, *values, marks=[missing, *slow])
+
+
+BACKENDS = [on("torch"), on("jax"), on("tensorflow")]
 
 
 def python(backend, *arguments, expect=0):
     environment = {**os.environ, "KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=290, env=environment
-    )
+    done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, env=environment)
     assert done.returncode == expect, done.stderr
     return done.stdout
 
@@ -46,22 +47,35 @@ def report(request):
     return process(request.param, "cases")
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.fixture(scope="module", params=[on("tensorflow")])
+def own_report(request):
+    return process(request.param, "cases", "tensorflow_case_")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("case_")])
 def test_case(report, case):
     assert report[case] == "", report[case]
 
 
-def test_a_toy_gets_the_schedule_that_pytorch_finds():
-    for strategy, rows in process("torch", "toys", TOY).items():
-        found, expected = [Segment(*row) for row in rows], toy_in_torch(strategy)
-        assert [s.steps for s in found] == [s.steps for s in expected]
-        for a, b in zip(found, expected, strict=True):
-            assert (a.lr_start, a.lr_end) == pytest.approx((b.lr_start, b.lr_end), rel=1e-3)
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("tensorflow_")])
+def test_case_of_one_backend(own_report, case):
+    assert own_report[case] == "", own_report[case]
+
+
+@pytest.mark.parametrize("backend", [on("torch"), on("tensorflow")])
+def test_a_toy_gets_the_schedule_that_every_adapter_finds(backend):
+    for strategy, rows in process(backend, "toys", TOY).items():
+        assert_toys_agree(rows, toy_in_numpy(strategy))
 
 
 @pytest.mark.parametrize(
     ("backend", "stops"),
-    [("torch", {"paper": 40, "horizon": 65}), pytest.param("jax", {"horizon": 65}, marks=pytest.mark.slow)],
+    [
+        on("torch", {"paper": 40, "horizon": 65}),
+        on("jax", {"horizon": 65}),
+        on("tensorflow", {"paper": 40}),
+        on("tensorflow", {"horizon": 65}),
+    ],
 )
 def test_a_killed_fit_goes_on_through_backup_and_restore_to_the_bit(tmp_path, backend, stops):
     folders = {strategy: str(tmp_path / strategy) for strategy in stops}
@@ -71,10 +85,11 @@ def test_a_killed_fit_goes_on_through_backup_and_restore_to_the_bit(tmp_path, ba
     assert process(backend, "resumed", folders) == epochs  # from the last whole epoch on
 
 
-def test_the_example_runs_and_its_replay_logs_the_same():
+@pytest.mark.parametrize("backend", [on("torch"), on("tensorflow")])
+def test_the_example_runs_and_its_replay_logs_the_same(backend):
     path = HERE.parent / "examples" / "keras_digits.py"
     assert len(path.read_text().splitlines()) <= 60
-    out = python("torch", path)
+    out = python(backend, path)
     assert float(re.search(r"test accuracy (\S+) after", out)[1]) > 0.9
     assert "a replay logs the same: True" in out
 

@@ -114,6 +114,8 @@ class AutoLRS(keras.callbacks.Callback):
             self.host.watch_loss()
             return
         self.host = KerasHost(self.model, self._evaluate)
+        if keras.backend.backend() == "tensorflow":
+            self.host.build(self._data)
         self._open(self.host)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:

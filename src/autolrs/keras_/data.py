@@ -45,4 +45,10 @@ class ProbeBatches(Batches):
 
 
 def size_of_batch(batch: Any) -> int:
-    return sum(getattr(leaf, "nbytes", 64) for leaf in keras.tree.flatten(batch))
+    return sum(map(_size, keras.tree.flatten(batch)))
+
+
+def _size(leaf: Any) -> int:
+    if not hasattr(leaf, "nbytes") and hasattr(leaf, "numpy"):  # a tensor of TensorFlow's
+        leaf = leaf.numpy()
+    return getattr(leaf, "nbytes", 64)

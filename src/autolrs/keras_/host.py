@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -34,7 +34,8 @@ class KerasRng(PlainRng):
         seeds = _global_seeds()
         if seeds is not None and state["keras"] is not None:
             seeds.state.assign(state["keras"])
-        elif seeds is not None:  # made since: whoever needs one makes it anew, from Python's random state
+        elif seeds is not None and keras.backend.backend() != "tensorflow":  # there a graph may hold it: see `build`
+            # Made since: whoever needs one makes it anew, from Python's random state.
             keras.src.backend.common.global_state.set_global_attribute("global_seed_generator", None)
         if "torch" in state:
             import torch
@@ -58,6 +59,18 @@ class KerasHost:
         self._metrics: list[Any] = []
         self._next_lr: Any = None  # JAX: on its way into the trainer's state
         self.watch_loss()
+
+    def build(self, data: Iterable[Any]) -> None:
+        """Make all variables that the first step would make: TensorFlow's `fit` leaves that to the step's tracing."""
+        rng = self.rng.get()
+        batch = keras.utils.unpack_x_y_sample_weight(next(iter(data)))
+        self.rng.set(rng)
+        try:
+            self.model._symbolic_build(data_batch=batch)
+        except RuntimeError:  # a model without `call`, whose own `train_step` does not need it
+            self.model.optimizer.build(self.model.trainable_variables)
+        keras.src.random.seed_generator.global_seed_generator()
+        PlainRng().set(rng)  # the generator's seed was drawn from it
 
     # Host
 
@@ -118,7 +131,7 @@ class KerasHost:
     def loss(self) -> float:
         """Loss of the last batch, as the training step computed it: not a difference of running means."""
         away = self._away()
-        loss = float(self._loss.value if away is None else away["metrics_variables"][self._loss_index])
+        loss = float(_value(self._loss) if away is None else away["metrics_variables"][self._loss_index])
         if loss == -np.inf:
             raise RuntimeError("the model's train_step must update a metric with the name 'loss', and did not")
         return loss
@@ -221,13 +234,20 @@ def _check(model: Any) -> None:
         raise ValueError(
             f"`steps_per_execution` must be 1, so that each step has its LR, got {model.steps_per_execution}"
         )
+    replicas = model.distribute_strategy.num_replicas_in_sync if keras.backend.backend() == "tensorflow" else 1
+    if replicas != 1:
+        raise ValueError(f"the model's `tf.distribute` strategy must have 1 replica, got {replicas}")
+
+
+def _value(variable: Any) -> Any:
+    value = getattr(variable, "value", variable)
+    return value.read_value() if hasattr(value, "read_value") else value  # TensorFlow's, also a mirrored one
 
 
 def _numpy(variable: Any) -> Any:
-    value = getattr(variable, "value", variable)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # numpy 2 about how Keras converts torch's tensors
-        return np.array(keras.ops.convert_to_numpy(value))  # a copy: on a CPU the conversion may not be one
+        return np.array(keras.ops.convert_to_numpy(_value(variable)))  # a copy: on a CPU the conversion may not be one
 
 
 def _global_seeds() -> Any:
