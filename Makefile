@@ -1,10 +1,13 @@
-# Everything runs in .venv, which the first target that needs it creates. pip's own settings
-# (PIP_* variables, pip.conf) are honoured. Start over with: rm -rf .venv
+# Everything runs in .venv, which the first target that needs it creates; TensorFlow, which needs
+# neither torch nor jax, in .venv-tensorflow. pip's own settings (PIP_* variables, pip.conf) are
+# honoured. Start over with: rm -rf .venv .venv-tensorflow
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+TENSORFLOW := .venv-tensorflow
+PIP := python -m pip install -qq --disable-pip-version-check -c constraints.txt
+INSTALL := $(BIN)/$(PIP)
 # Installed first and by its exact version: from a looser requirement pip may choose a build
 # with gigabytes of CUDA libraries.
 TORCH := $(shell grep '^torch==' constraints.txt)
@@ -19,7 +22,7 @@ help:
 	@echo "make lint    lint and types only"
 	@echo "make bench   the smoke profile of every task, rival and table"
 	@echo "make docs    build the documentation site and run its examples"
-	@echo "make test-tensorflow   the Keras adapter on TensorFlow, which it installs"
+	@echo "make test-tensorflow   the Keras adapter on TensorFlow, in an environment of its own"
 	@echo "make clean   remove caches and build products (keeps .venv and runs)"
 
 demo: $(VENV)/.demo-stamp
@@ -33,9 +36,8 @@ lint: $(VENV)/.test-stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy src/autolrs
 
-test-tensorflow: $(VENV)/.test-stamp
-	$(INSTALL) tensorflow
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_keras_.py -k tensorflow
+test-tensorflow: $(TENSORFLOW)/.stamp
+	OMP_NUM_THREADS=1 KERAS_BACKEND=tensorflow $(TENSORFLOW)/bin/python -m pytest tests/test_keras_.py --timeout 900
 
 bench: $(VENV)/.test-stamp
 	@OMP_NUM_THREADS=1 $(BIN)/autolrs bench smoke --out runs/smoke
@@ -49,9 +51,9 @@ clean:
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # venv installs pip last, so its presence means that the environment is complete.
-$(BIN)/pip:
-	@echo "creating $(VENV) with $(PYTHON)"
-	@$(PYTHON) -m venv $(VENV)
+%/bin/pip:
+	@echo "creating $* with $(PYTHON)"
+	@$(PYTHON) -m venv $*
 
 $(VENV)/.demo-stamp: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "setting up $(VENV) (first time: about two minutes)"
@@ -64,4 +66,9 @@ $(VENV)/.demo-stamp: pyproject.toml constraints.txt | $(BIN)/pip
 $(VENV)/.test-stamp: $(VENV)/.demo-stamp
 	@echo "  autolrs[dev]: every adapter, test and lint tools"
 	@$(INSTALL) -e '.[dev]'
+	@touch $@
+
+$(TENSORFLOW)/.stamp: pyproject.toml constraints.txt | $(TENSORFLOW)/bin/pip
+	@echo "setting up $(TENSORFLOW) (first time: about a minute)"
+	@$(TENSORFLOW)/bin/$(PIP) -e '.[keras]' tensorflow-cpu scikit-learn pytest pytest-timeout hypothesis
 	@touch $@
