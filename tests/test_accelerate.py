@@ -210,3 +210,48 @@ def test_two_processes_take_the_same_steps_at_the_same_lrs(tmp_path):
     assert first["weights"] == second["weights"]
     launch(script, tmp_path / "killed", stop_at=30)
     assert launch(script, tmp_path / "killed") == [first, second]
+
+
+OWN = """
+import sys
+import torch
+from autolrs.core.types import Probed
+from test_accelerate import HORIZON, PAPER, Run, reset
+
+def make(settings, seed):
+    reset()
+    run = Run(settings, accumulation=2)
+    torch.manual_seed(seed + run.accelerator.process_index)  # each rank drops out for itself
+    run.probed = []
+    run.auto.on_event(lambda event: run.probed.append(event) if isinstance(event, Probed) else None)
+    return run
+
+for settings, points in ((PAPER, (7, 30, 40)), (HORIZON, (7, 100))):
+    whole = make(settings, 0).train()
+    for at in points:
+        folder = f"{sys.argv[1]}/{settings['strategy']}-{at}"
+        make(settings, 0).train(stop_at=at).accelerator.save_state(folder)
+        resumed = make(settings, 70)
+        resumed.accelerator.load_state(folder)
+        assert resumed.auto.raw_steps == at
+        resumed.train()
+        assert resumed.auto.schedule == whole.auto.schedule, at
+        assert resumed.probed == whole.probed[len(whole.probed) - len(resumed.probed):], at
+        assert all(map(torch.equal, resumed.state(), whole.state())), at
+        assert resumed.losses == whole.losses[-len(resumed.losses):], at
+whole.accelerator.end_training()
+"""
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_each_of_two_processes_goes_on_with_its_own_random_numbers(tmp_path):
+    script = tmp_path / "own.py"
+    script.write_text(OWN)
+    environment = {
+        **{**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "ACCELERATE_USE_CPU": "true"},
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path]),
+    }
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run([*command, script, tmp_path], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import autolrs
 from autolrs.core.types import Committed, Looked
-from autolrs.pytorch.resume import _spread
+from autolrs.pytorch.resume import _check_spread
 from autolrs.run import journal
 
 STRATEGIES = {
@@ -194,7 +194,7 @@ def test_a_state_in_shards_cannot_go_on_with_another_number_of_ranks():
     auto, *_ = begin(PAPER)
     point = {"shards": {"model/weight": []}, "live": {}, "session": {"best": 3}, "snapshots": {3: {}}}
     with pytest.raises(ValueError, match="saved by 2 ranks: `keep_best` holds a state in shards"):
-        _spread(point, auto, "saved by 2 ranks")
+        _check_spread(point, auto, "saved by 2 ranks")
 
 
 def test_without_evaluate_it_is_refused_and_nothing_is_left_behind(tmp_path):

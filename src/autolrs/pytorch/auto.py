@@ -25,6 +25,7 @@ from autolrs.pytorch.amp import SkippedSteps
 from autolrs.pytorch.averaging import NAME as AVERAGER
 from autolrs.pytorch.averaging import Averager
 from autolrs.pytorch.batch import clone_batch, size_of_batch
+from autolrs.pytorch.per_rank import gathered, own
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, read_losses, scalar
 from autolrs.run.comm import agree, average, first
@@ -75,7 +76,8 @@ class AutoLRS(Facade):
         **settings: Any,
     ) -> None:
         _check(model, optimizer, evaluate)
-        if type(optimizer).__name__ == "AcceleratedOptimizer":  # a shell without hooks of its own
+        self._accelerated = type(optimizer).__name__ == "AcceleratedOptimizer"
+        if self._accelerated:  # a shell without hooks of its own
             optimizer = getattr(optimizer, "optimizer")  # noqa: B009 - torch's own class has no such attribute
         if checkpoint_every < 0:
             raise ValueError(f"`checkpoint_every` must not be negative, got {checkpoint_every}")
@@ -224,10 +226,18 @@ class AutoLRS(Facade):
 
         Holds the training state and the stage's snapshot of it, the random state and the data position. Loads under
         `weights_only`. Without `live` the training state is left to a framework that saves and loads it itself.
+
+        Of several ranks each has its own. Accelerate saves rank 0's for all: with its optimizer this holds what belongs
+        to every rank, and all must call it.
         """
+        state = self._own_state(live)
+        return gathered(state, self.comm) if live and self._accelerated else state
+
+    def _own_state(self, live: bool) -> dict[str, Any]:
         session = self.session.state_dict()
         return {
             "autolrs": 1,
+            "ranks": self.comm.size,
             "session": session,
             "snapshots": {token: self.host.dump(token) for token in self.session.tokens},
             "ratios": list(self.host.ratios),
@@ -239,7 +249,7 @@ class AutoLRS(Facade):
         """Write a durable point for `autolrs.resume` into `run_dir` now; on every rank, after the same step."""
         if self.run_dir is None:
             raise RuntimeError("a durable point needs a `run_dir`")
-        self._point = checkpoint.save(self.run_dir, self.state_dict(), self.comm, self.host, self._point)
+        self._point = checkpoint.save(self.run_dir, self._own_state(live=True), self.comm, self.host, self._point)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from `state_dict`: model, optimizer, tracked objects and random state stand where they stood then."""
@@ -248,6 +258,7 @@ class AutoLRS(Facade):
     def _load(self, state_dict: dict[str, Any], *, own_journal: bool) -> None:
         if state_dict.get("autolrs") != 1:
             raise ValueError(f"not a state dict of AutoLRS, or of a newer one: version {state_dict.get('autolrs')!r}")
+        state_dict = own(state_dict, self.comm, self.host.rng.get())
         saved = State.from_json(state_dict["session"]["state"])
         # base_lr is only remembered, and an extended run's budget is the checkpoint's.
         given = {k: v for k, v in self.settings.to_dict().items() if k not in ("base_lr", "total_steps")}

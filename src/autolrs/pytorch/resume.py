@@ -17,7 +17,6 @@ from autolrs.pytorch import averaging, checkpoint, comm, shards
 from autolrs.pytorch.auto import AutoLRS
 from autolrs.run.comm import Comm, first
 from autolrs.run.journal import Journal, JournalError, discard_empty
-from autolrs.run.replay import from_epoch_start
 
 
 def resume(
@@ -108,7 +107,7 @@ def _go_on(auto: AutoLRS, ranks: Comm) -> None:
         return
     before, auto._point = saved.get("ranks", 1), saved.get("id", "")
     if before != ranks.size:
-        _spread(saved, auto, f"this run was saved by {before} ranks and there are {ranks.size} now")
+        _check_spread(saved, auto, f"this run was saved by {before} ranks and there are {ranks.size} now")
     auto._load(saved, own_journal=True)
     if before != ranks.size:
         auto.session.rollback()  # a probe under way begins again: its data cannot be had again
@@ -122,9 +121,9 @@ def _go_on(auto: AutoLRS, ranks: Comm) -> None:
             warnings.warn(remark, RuntimeWarning, stacklevel=3)
 
 
-def _spread(saved: dict[str, Any], auto: AutoLRS, what: str) -> None:
-    """Make rank 0's state one for any rank: what belongs to a rank alone begins anew, or cannot be had."""
-    live, host = saved["live"], auto.host
+def _check_spread(saved: dict[str, Any], auto: AutoLRS, what: str) -> None:
+    """Raise where rank 0's state, or the shards, cannot serve another number of ranks."""
+    live = saved["live"]
     if saved.get("shards") and saved["session"].get("best") is not None:
         raise ValueError(f"{what}: `keep_best` holds a state in shards, go on with as many")
     if saved.get("shards") and saved["snapshots"]:
@@ -135,9 +134,5 @@ def _spread(saved: dict[str, Any], auto: AutoLRS, what: str) -> None:
     if live["optimizer"]["kind"] == "ZeroRedundancyOptimizer":
         raise ValueError(f"{what}: each rank of a ZeroRedundancyOptimizer keeps another part, go on with as many")
     for name, tree in live["tracked"].items():
-        if name != averaging.NAME and shards.differs(tree, host.capture()["tracked"].get(name)):
+        if name != averaging.NAME and shards.differs(tree, auto.host.capture()["tracked"].get(name)):
             raise ValueError(f"{what}: the tracked {name!r} is sharded, go on with as many")
-    for tree in (saved["live"], *saved["snapshots"].values()):
-        tree["rng"] = host.rng.get()
-    if saved["feed"] is not None:
-        saved["feed"] = from_epoch_start(saved["feed"])

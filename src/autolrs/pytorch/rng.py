@@ -53,6 +53,7 @@ class LoaderRng(GlobalRng):
         sampler = getattr(loader, "sampler", None)
         inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
         found = [getattr(owner, "generator", None) for owner in (loader, sampler, inner)]
+        found.append(getattr(loader, "synchronized_generator", None))  # Accelerate's, of several processes
         self._generators = list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
     def get(self) -> dict[str, Any]:
