@@ -24,7 +24,7 @@ from lightning.pytorch.callbacks import (
 from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 from torchmetrics import MeanMetric
 
@@ -32,6 +32,7 @@ import autolrs
 from autolrs.cli.doctor import examine
 from autolrs.core.types import Failed
 from autolrs.lightning_ import AutoLRSCallback
+from autolrs.run.comm import LostRankError
 
 pytestmark = [
     # Lightning's own use of a part of torch that is going away.
@@ -801,6 +802,83 @@ def test_two_processes_train_one_model_with_one_schedule(tmp_path, strategy):
     assert_same(first, second)
     lr_at = autolrs.Schedule.from_json(first["schedule"]).lr_at
     assert first["lrs"] == [lr_at(step) for step in range(STEPS)]
+
+
+class Dropping(Plain):
+    """With batch normalisation, dropout and its own noisy data."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.net, self.kind = Net().net, kind
+
+    def train_dataloader(self):
+        data = loader().dataset
+        if self.kind is DataLoader:
+            return DataLoader(data, 8, shuffle=True)
+        return StatefulDataLoader(data, 8, sampler=DistributedSampler(data))  # Lightning's own would have no state
+
+
+class OwnRandomness(Callback):
+    """Gives each rank random numbers of its own before anything is loaded or drawn."""
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    def setup(self, trainer, module, stage):
+        torch.manual_seed(self.seed + trainer.global_rank)
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kind", [StatefulDataLoader, DataLoader])
+@pytest.mark.parametrize("strategy", ["horizon", "paper"])
+def test_two_processes_go_on_from_lightnings_checkpoint_to_the_bit(tmp_path, strategy, kind):
+    def run(seed, ckpt_path=None):
+        # Ordinary loaders can only go on between epochs; here of three batches on each rank.
+        how = (
+            {"save_on_train_epoch_end": True, "every_n_epochs": 6}
+            if kind is DataLoader
+            else {"every_n_train_steps": 20}
+        )
+        saver = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, **how)
+        callback = AutoLRSCallback(STEPS, **SMALL[strategy])
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            devices=2,
+            strategy="ddp_fork",
+            callbacks=[callback, OwnRandomness(seed), saver, Report(tmp_path)],
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            max_epochs=-1,
+        )
+        validation = loader(rows=16, shuffle=False)
+        trainer.fit(seeded(lambda: Dropping(kind), seed), val_dataloaders=validation, ckpt_path=ckpt_path)
+        return [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2)]
+
+    whole = run(0)
+    point = min(tmp_path.glob("*.ckpt"))
+    assert 15 <= torch.load(point, weights_only=True)["global_step"] < STEPS
+    for here, there in zip(run(7, point), whole, strict=True):
+        here["lrs"] = [*there["lrs"][: -len(here["lrs"])], *here["lrs"]]
+        assert_same(here, there)
+
+
+def test_a_rank_that_saves_after_an_error_does_not_wait_for_the_others(monkeypatch):
+    class Gone:
+        rank, size = 0, 2
+
+        def exchange(self, value, where):
+            raise LostRankError(where)
+
+    callback = AutoLRSCallback(4, max_cost=1.0)
+    trainer = fit(seeded(Plain), [callback])
+    monkeypatch.setattr(callback.auto, "comm", Gone())
+    with pytest.raises(LostRankError, match="every rank must call"):
+        callback.state_dict()
+    callback.on_exception(trainer, trainer.lightning_module, KeyboardInterrupt())
+    assert callback.state_dict()["ranks"] == 1  # so that other ranks do not take these random numbers for theirs
 
 
 # Packages and examples

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 try:
+    from lightning.fabric.utilities.data import _set_sampler_epoch
     from lightning.pytorch import Callback, LightningModule
     from lightning.pytorch.callbacks import StochasticWeightAveraging
     from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
@@ -28,6 +29,7 @@ from autolrs.core.schedule import Schedule
 from autolrs.core.types import Event, Failed
 from autolrs.lightning_probes_ import ProbeSteps, Validation, mean, same_randomness, second, unseen
 from autolrs.pytorch.auto import AutoLRS
+from autolrs.pytorch.per_rank import gathered
 from autolrs.run.journal import NAME as JOURNAL
 from autolrs.run.journal import Journal
 
@@ -79,6 +81,7 @@ class AutoLRSCallback(Callback):
         self._losses: list[Tensor] = []  # of the batches since the last optimizer step
         self._loss: Any = math.nan  # of that step
         self._global_step = 0
+        self._alone = False  # whether other ranks may be gone
 
     @property
     def schedule(self) -> Schedule:
@@ -125,7 +128,7 @@ class AutoLRSCallback(Callback):
         """Begin, or go on from a checkpoint, whose every part is loaded by now."""
         if trainer.fast_dev_run:
             return
-        self._global_step = trainer.global_step
+        self._global_step, self._alone = trainer.global_step, False
         total = self._total_steps or _estimated_steps(trainer)
         validates = self._val_batches and trainer.enable_validation
         evaluate = self._evaluation(trainer) if validates else None
@@ -142,6 +145,11 @@ class AutoLRSCallback(Callback):
         if evaluate is not None:
             auto.host.evaluate()  # a validation loss that cannot be had is better known now
         self._explore(trainer, auto)
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: LightningModule) -> None:
+        """Going on from the end of an epoch Lightning counts that one twice, and DistributedSamplers shuffle by it."""
+        if self.auto is not None:
+            _tell_epoch(trainer)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -166,7 +174,12 @@ class AutoLRSCallback(Callback):
         """The search and its snapshots; model and optimizer are in Lightning's part of the checkpoint."""
         if self.auto is None:
             return self._saved or {}
-        return {**self.auto.state_dict(live=False), "feed": None}
+        state = {**self.auto.state_dict(live=False), "feed": None}
+        return {**state, "ranks": 1} if self._alone else gathered(state, self.auto.comm)
+
+    def on_exception(self, trainer: Any, pl_module: LightningModule, exception: BaseException) -> None:
+        """Expect nothing of other ranks any more: whoever saves a checkpoint now may be alone."""
+        self._alone = True
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the state until the optimizer's and the loops' are loaded too, which Lightning does later."""
@@ -193,11 +206,16 @@ class AutoLRSCallback(Callback):
             auto.run_dir = Path(str(self._run_dir))
             auto.session.journal = Journal.reopen(auto.run_dir)[0] if trainer.is_global_zero else None
         auto._track(_tracked(trainer, self._track))
-        if trainer.world_size > 1:
-            del saved["live"]["rng"]  # rank 0's: ranks that draw the same would drop out the same
+        fit_loop = trainer.fit_loop
+        if fit_loop.restarting and trainer.world_size > 1:
+            # Lightning makes the iterator over an epoch's rest before it tells a DistributedSampler the epoch.
+            states = fit_loop._combined_loader._state_dicts()
+            _tell_epoch(trainer)
+            fit_loop._combined_loader._load_state_dicts(states)
+            iter(fit_loop._data_fetcher)
         auto._load(saved, own_journal=own_journal)
-        if not trainer.fit_loop.restarting:  # an epoch begins: its order is drawn from the random state just loaded
-            iter(trainer.fit_loop._data_fetcher)
+        if not fit_loop.restarting:  # an epoch begins: its order is drawn from the random state just loaded
+            iter(fit_loop._data_fetcher)
         return auto
 
     def _explore(self, trainer: Any, auto: _Auto) -> None:
@@ -220,6 +238,7 @@ class AutoLRSCallback(Callback):
             finally:
                 auto.let_go()
                 loader.reset()
+                _tell_epoch(trainer)
                 for parameter, gradient in gradients:
                     parameter.grad = gradient
 
@@ -233,6 +252,11 @@ class _Auto(AutoLRS):
 
     def _watch_first_step(self) -> None:
         """Not needed: nothing is loaded any more once training starts."""
+
+
+def _tell_epoch(trainer: Any) -> None:
+    for loader in trainer.fit_loop._combined_loader.flattened:
+        _set_sampler_epoch(loader, trainer.current_epoch)
 
 
 def _end_at(trainer: Any, step: int) -> None:
