@@ -15,6 +15,7 @@ from autolrs.run.journal import read
 
 KILLS = 25
 HORIZON = {"strategy": "horizon", "total_steps": 400, "keep_best": True}
+REPLANNED = {**HORIZON, "replan_at": (0.5,), "max_cost": 1.4, "horizon_shift": -1.0, "averaging": True}
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL and a fork server")
 
@@ -35,7 +36,7 @@ def expected(settings):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [PAPER, HORIZON], ids=["paper", "horizon"])
+@pytest.mark.parametrize("settings", [PAPER, HORIZON, REPLANNED], ids=["paper", "horizon", "replanned"])
 def test_killed_at_random_moments_a_run_ends_as_if_nothing_had_happened(settings, tmp_path, processes):
     """KILLS kills for each strategy. Runs that end between kills are compared and followed by new ones."""
     wanted = json.loads(json.dumps(expected(settings)))

@@ -82,8 +82,19 @@ def final(driver):
         (horizon(), SimulatedHost),
         (horizon(), Validated),
         (horizon(80), SimulatedHost),
+        (horizon(replan_at=(0.25,)), Validated),
     ],
-    ids=["strict", "replay", "practical", "auto", "validation", "horizon", "horizon-validation", "horizon-tiny"],
+    ids=[
+        "strict",
+        "replay",
+        "practical",
+        "auto",
+        "validation",
+        "horizon",
+        "horizon-validation",
+        "horizon-tiny",
+        "replan",
+    ],
 )
 def test_one_worker_does_what_a_session_does_to_the_bit(settings, make):
     host = make()
@@ -144,22 +155,25 @@ def test_no_more_probes_are_out_than_there_are_workers_and_none_is_tried_twice()
     size=st.integers(2, 8),
     limit=st.sampled_from([math.inf, 0.05]),
     total=st.sampled_from([500, 1000, 2000]),  # at 1000 a run is stopped because it is losing
+    replans=st.sampled_from([{}, {"replan_at": (0.25, 0.5), "max_cost": 1.3, "horizon_shift": -1.0}]),
 )
 @hypothesis_settings(max_examples=20)
-def test_horizon_tries_and_chooses_the_same_whatever_the_workers_and_the_order_of_answers(seed, size, limit, total):
+def test_horizon_tries_and_chooses_the_same_whatever_the_workers_and_the_order_of_answers(
+    seed, size, limit, total, replans
+):
     class Fragile(SimulatedHost):
         def step(self):
             loss = super().step()
             return loss if self.lr <= limit else math.nan
 
     rng = random.Random(seed)
-    one, _, events = parallel(horizon(total), 1, Fragile)
+    one, _, events = parallel(horizon(total, **replans), 1, Fragile)
     slow = {number: rng.uniform(0.5, 2.0) for number in range(30)}
-    many, pool, others = parallel(horizon(total), size, Fragile, slow=slow)
+    many, pool, others = parallel(horizon(total, **replans), size, Fragile, slow=slow)
     assert many.state.schedule == one.state.schedule
     assert many.state.raw_steps == one.state.raw_steps
     answers = [
-        {(type(e), e.index, e.lr, e.steps) for e in found if isinstance(e, (Probed, Aborted))}
+        {(type(e), e.stage, e.index, e.lr, e.steps) for e in found if isinstance(e, (Probed, Aborted))}
         for found in (events, others)
     ]
     assert answers[0] == answers[1]
@@ -367,8 +381,9 @@ class Killed(BaseException):
         (short(search="grid"), 3, False),
         (short(search="grid"), 3, True),
         (horizon(1100), 3, False),
+        (horizon(1100, replan_at=(0.25,), horizon_shift=-1.0), 2, False),
     ],
-    ids=["paper, one worker", "paper, three", "paper, three together", "horizon"],
+    ids=["paper, one worker", "paper, three", "paper, three together", "horizon", "horizon, re-planned"],
 )
 def test_a_killed_driver_goes_on_to_the_same_schedule_from_every_event(settings, size, together, tmp_path):
     whole, _, events = parallel(settings, size, together=together)

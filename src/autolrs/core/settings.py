@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 MIN_PROBE_STEPS = 4  # below this neither a quadratic spline nor three parameters can be fitted
@@ -35,12 +36,13 @@ OWN: dict[str, frozenset[str]] = {  # settings that mean nothing to any other st
         )
     ),
     "horizon": frozenset(
-        ("max_cost", "mini_fraction", "horizon_shift", "warmup_fraction", "decay_to", "evaluate_cost")
+        ("max_cost", "mini_fraction", "horizon_shift", "warmup_fraction", "decay_to", "evaluate_cost", "replan_at")
     ),
 }
 AVERAGING_DEFAULTS: dict[str, Any] = {"decay_to": 0.1}
 LOOKS = 20  # of `keep_best` in a run: the best state is found to within a twentieth of it
 LOOK_SHARE = 0.25  # of what `max_cost` leaves beside the run, at most: the rest is the search's
+REPLAN_RUNS = 3  # miniature runs that are set aside for each share in `replan_at`
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Settings:
     warmup_fraction: float = 0.05  # of the run, unless warmup_steps is given
     averaging: bool = False  # train near the average of the weights and end with it; True in PyTorch with "horizon"
     decay_to: float = 0.0  # end of the decay as a share of the peak; .1 with averaging; 1 is none: Schedule-Free's
+    replan_at: tuple[float, ...] = ()  # shares of the run at which probes ask for a higher LR; no gain was measured
     evaluate_cost: float = 10 / 3  # steps' worth of one `evaluate`: ten forward passes, a third of a step each
 
     # Range test for lr="auto"
@@ -117,6 +120,7 @@ class Settings:
         if self.lr != "auto":
             object.__setattr__(self, "lr", check_interval("lr", self.lr))
         object.__setattr__(self, "range_lr", check_interval("range_lr", self.range_lr))
+        object.__setattr__(self, "replan_at", _check_shares("replan_at", self.replan_at))
         self._check_counts()
         self._check_numbers()
         self._check_choices()
@@ -175,6 +179,19 @@ class Settings:
         _check_float("evaluate_cost", self.evaluate_cost, 0, math.inf, low_open=False)
         if self.strategy == "paper":
             self._check_first_probe()
+        if self.replan_at and self.strategy == "horizon":
+            self._check_replanning()
+
+    def _check_replanning(self) -> None:
+        if self.decay_to == 1:
+            raise ValueError("`replan_at` needs a decay: miniature runs end with one, and `decay_to` is 1")
+        needed = 1.01 + self.mini_fraction * (2 + REPLAN_RUNS * len(self.replan_at))
+        if self.max_cost < needed - 1e-9:
+            raise ValueError(
+                f"`replan_at` needs `max_cost` of at least {needed:.4g}, for a ramp of 1 %, two miniature runs for the "
+                f"peak and {REPLAN_RUNS} for each share in it, {self.mini_fraction:.3g} of the run each; "
+                f"got {self.max_cost}"
+            )
 
     def _check_first_probe(self) -> None:
         first = self.stage_steps if self.total_steps is None else min(self.stage_steps, self.searched_steps)
@@ -313,6 +330,17 @@ def _check_float(name: str, value: Any, low: float, high: float, low_open: bool 
     if not (ok and (value > low or (value == low and not low_open))):
         sign = "<" if low_open else "<="
         raise ValueError(f"`{name}` must be {low} {sign} {name} < {high}, got {value!r}")
+
+
+def _check_shares(name: str, value: Any) -> tuple[float, ...]:
+    rule = f"`{name}` must be increasing numbers between 0 and 1, such as (0.25, 0.5)"
+    try:
+        shares = tuple(float(share) for share in value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{rule}, got {value!r}") from None
+    if not all(low < high for low, high in pairwise((0.0, *shares, 1.0))):
+        raise ValueError(f"{rule}, got {value!r}")
+    return shares
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

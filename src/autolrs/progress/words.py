@@ -149,7 +149,9 @@ def planned_steps(state: State) -> float:
     if settings.strategy != "paper":
         searched = state.raw_steps - state.committed_steps
         budget = (getattr(settings, "max_cost", 1.15) - 1.0) * settings.total_steps
-        return settings.total_steps + (searched if state.committed_steps else max(budget, searched))
+        looks = (0.0, *settings.replan_at)  # shares of the run at which LRs are probed
+        more_to_come = any(share * settings.total_steps >= state.committed_steps for share in looks)
+        return settings.total_steps + (max(budget, searched) if more_to_come else searched)
     steps, committed, index = float(settings.total_steps), settings.warmup_steps, 0
     if settings.lr == "auto":
         steps += settings.range_steps

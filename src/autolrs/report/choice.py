@@ -44,7 +44,7 @@ class Choice:
 def horizon_choice(run: RunInfo) -> Choice | None:
     """The choice of a horizon run; None where nothing was searched, or not yet."""
     state = run.searched
-    if state is None or run.settings.strategy != "horizon" or not state.probes:
+    if state is None or run.settings.strategy != "horizon" or not state.probes or state.committed_steps:
         return None
     mark = horizon.landmark(state)
     peak, words = horizon.choose(state)

@@ -256,7 +256,14 @@ def test_steps_that_a_stopped_run_saved_go_to_another_lr():
     assert not affords_another(tight, budget)
     saved = replace(tight, raw_steps=tight.raw_steps - 88)  # one of them was stopped after 12 steps
     assert affords_another(saved, budget)
-    assert not affords_another(replace(saved, raw_steps=0, probes=(state.probes[0],) * (MAX_MINIS + 1)), budget)
+
+
+def test_no_more_than_seven_miniature_runs_are_made_however_much_they_may_cost():
+    octaves = (-2, -3, -1, -4, 0, -5, -6)
+    for count, kind in ((MAX_MINIS - 1, Probe), (MAX_MINIS, Commit)):
+        state = searched([(octave, 1.0) for octave in octaves[:count]])
+        rich = replace(state, settings=state.settings.with_(max_cost=3.0))
+        assert isinstance(Horizon().decide(rich), kind)
 
 
 @pytest.mark.parametrize("total", [1000, 2000])

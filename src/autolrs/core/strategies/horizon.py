@@ -10,19 +10,23 @@ higher peak than a long one: the horizon correction.
    One that diverges is stopped, and so is one (after the first three) that is clearly losing.
 3. The peak is the mean of their log LRs weighted by how well they did, drawn a quarter of the way to the landmark and
    lowered by the horizon correction.
-4. Everything is put back, and the whole run is trained from step 0.
+4. Everything is put back, and the whole run is trained from step 0. With `replan_at`, miniature anneals part-way ask
+   whether the LR may be higher (horizon_replan.py).
+
+What all this may cost is in horizon_plan.py.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from autolrs.core.engine import State
 from autolrs.core.interval import ramp
 from autolrs.core.settings import Settings
+from autolrs.core.strategies import horizon_replan as replan
+from autolrs.core.strategies.horizon_plan import MAX_MINIS, Plan, affords_another, plan, warmup_steps
 from autolrs.core.types import (
     Aborted,
     Command,
@@ -37,17 +41,11 @@ from autolrs.core.types import (
     peak_lr,
 )
 
-RAMP_STEPS = (
-    20,
-    128,
-)  # fewer say nothing; more would not fit whole into the journal, and decisions rest on what is there
-MIN_MINI_STEPS = 20
 START = -2  # octaves from the landmark, which lies at the edge of divergence, to where the best peak usually is
 FIRST = (START, START - 1, START + 1)  # tried whatever they show
 RAMP_ONLY = -2.0  # octaves from the landmark where nothing else is known: best in the mean for runs of 250 to 600 steps
 TEMPERATURE = 0.02  # of the weights, in units of the progress that the best miniature run made
 PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
-MAX_MINIS = 7
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
 RETREAT = 0.25  # of the LR, when the run itself meets a loss that is not finite
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
@@ -58,57 +56,6 @@ TAIL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How the search budget is spent; `minis` is the number of miniature runs that are sure to fit."""
-
-    ramp_steps: int
-    mini_steps: int
-    minis: int
-
-
-def plan(settings: Settings, *, validation: bool) -> Plan:
-    """Fit the search into `max_cost`: all of it, then fewer LRs, then the ramp alone, then nothing.
-
-    >>> plan(Settings(total_steps=10_000, strategy="horizon"), validation=False)
-    Plan(ramp_steps=100, mini_steps=200, minis=7)
-    """
-    total, budget = settings.total_steps, _money(settings, validation)
-    assert total is not None
-    ramp_steps = min(max(round(0.01 * total), RAMP_STEPS[0]), RAMP_STEPS[1])
-    mini_steps = max(round(settings.mini_fraction * total), MIN_MINI_STEPS)
-    if budget < ramp_steps:
-        return Plan(0, 0, 0)
-    each = _price(settings, mini_steps, validation)
-    minis = min(int((budget - ramp_steps) / each + 1e-9), MAX_MINIS)
-    return Plan(ramp_steps, mini_steps, minis if minis >= 2 else 0)
-
-
-def affords_another(state: State, budget: Plan) -> bool:
-    """Whether one more miniature run fits, by the steps that were taken: what stopped runs have saved goes to others.
-
-    Runs under way count in full, so that parallel ones are as many as one by one.
-    """
-    if not budget.minis or len(state.probes) + len(state.outstanding) > MAX_MINIS:
-        return False
-    settings = state.settings
-    each = _price(settings, budget.mini_steps, state.validation)
-    spent = state.raw_steps + state.evaluations * settings.evaluate_cost + len(state.outstanding) * each
-    return spent + each <= _money(settings, state.validation) + 1e-9 * each
-
-
-def _money(settings: Settings, validation: bool) -> float:
-    """Steps' worth that the search may cost."""
-    assert settings.total_steps is not None
-    at_the_end = 2 if validation and settings.averaging else 0  # raw against averaged weights
-    return (settings.max_cost - 1.0) * settings.total_steps - (at_the_end + settings.looks) * settings.evaluate_cost
-
-
-def _price(settings: Settings, mini_steps: int, validation: bool) -> float:
-    """Steps' worth of a miniature run."""
-    return mini_steps + (settings.evaluate_cost if validation else 0.0)
-
-
 class Horizon:
     """The default strategy when `total_steps` is known."""
 
@@ -116,21 +63,24 @@ class Horizon:
 
     def decide(self, state: State) -> Command:
         """Ramp, miniature runs, then the run itself in stretches, so that a killed one goes on from the last."""
-        if state.committed_steps:
-            return _stretch(state, peak_lr(state.segments), "")
         budget = plan(state.settings, validation=state.validation)
+        if state.committed_steps:
+            return _go_on(state, budget)
         asked = len(state.probes) + len(state.outstanding)
         if not asked and budget.ramp_steps:
             profile = ramp(budget.ramp_steps, search_interval(state.settings))
             return Probe(0, 0, profile, check_every=1)
-        if state.probes and len(state.outstanding) < state.settings.parallel and affords_another(state, budget):
+        room = asked <= (MAX_MINIS if budget.minis else 0) and len(state.outstanding) < state.settings.parallel
+        if state.probes and room and affords_another(state, budget):
             offset = next_offset(state)
             if offset is not None:
                 return _mini(state, budget, offset)
         if state.outstanding:
             return Wait()
         peak, why = choose(state)
-        return _stretch(state, peak, why)
+        if state.settings.replan_at and not budget.replans:
+            why += f"; re-planning is left out, since it does not fit into max_cost {state.settings.max_cost}"
+        return _stretch(state, budget, peak, why)
 
     def judge(self, state: State, probe: Probe, losses: list[float]) -> Forecast:
         """Validation loss at the end, or the mean training loss over the tail."""
@@ -152,7 +102,7 @@ def search_interval(settings: Settings) -> tuple[float, float]:
 
 def full_profile(settings: Settings, total: int, peak: float) -> Profile:
     """Warm-up and linear decay over `total` steps."""
-    warm = max(1, settings.warmup_steps or round(settings.warmup_fraction * total))
+    warm = warmup_steps(settings, total)
     return (Segment(warm, peak / warm, peak), Segment(total - warm, peak, settings.decay_to * peak))
 
 
@@ -302,11 +252,25 @@ def _mini(state: State, budget: Plan, octave: int) -> Probe:
     )
 
 
-def rest(state: State, peak: float) -> Profile:
+def _go_on(state: State, budget: Plan) -> Command:
+    """The run after its first stretch; where it is to be planned anew, the probes for that come first."""
+    peak, octaves, why = peak_lr(state.segments), 0.0, ""
+    decays = state.segments[-1].lr_end > state.settings.decay_to * peak  # or else it is about to warm up again
+    if state.committed_steps in budget.replans and decays and not state.failures:
+        probe = replan.next_probe(state, budget, search_interval(state.settings)[1])
+        if probe is not None:
+            return probe
+        if state.outstanding:
+            return Wait()
+        octaves, why = replan.conclude(state, budget)
+    return _stretch(state, budget, peak, why, octaves)
+
+
+def rest(state: State, peak: float, room: int = 0, octaves: float = 0.0) -> Profile:
     """What is left of the run: all of it, or a line from the present LR to the end, whatever the budget was before.
 
     A run that was extended after its LR had reached the bottom warms up again, to the height that a decay over the new
-    budget would have here.
+    budget would have here. So does one whose LR is to rise by some octaves, within the next `room` steps.
     """
     settings, total = state.settings, state.settings.total_steps
     assert total is not None
@@ -314,26 +278,29 @@ def rest(state: State, peak: float) -> Profile:
         return full_profile(settings, total, peak * RETREAT**state.failures)
     left, bottom = total - state.committed_steps, settings.decay_to * peak
     lr = state.segments[-1].lr_end * RETREAT**state.failures
-    if lr > bottom:
+    if lr > bottom and not octaves:
         return (Segment(left, lr, bottom),)
-    height = max(peak * left / total, bottom)
-    warm = max(1, round(settings.warmup_fraction * left))
+    warm, height = max(1, round(settings.warmup_fraction * left)), max(peak * left / total, bottom)
+    if octaves:
+        warm, height = min(warm, room), lr * 2.0**octaves
+        bottom = settings.decay_to * max(peak, height)
     return (
         Segment(warm, lr or height / warm, height),
         *([Segment(left - warm, height, bottom)] if left > warm else []),
     )
 
 
-def _stretch(state: State, peak: float, why: str) -> Commit:
-    """The next piece of the run. Pieces exist so that the run can be resumed between them; the schedule is one."""
-    profile = rest(state, peak)
+def _stretch(state: State, budget: Plan, peak: float, why: str, octaves: float = 0.0) -> Commit:
+    """The next piece of the run. Pieces exist so that the run can be resumed, or planned anew, between them."""
     if state.failures:
         why = f"a loss was not finite: this stretch is tried again at {RETREAT**state.failures:.3g} of the LR"
     total = state.settings.total_steps
     assert total is not None
     pieces = min(max(total // 1000, 1), 10)
     done = state.committed_steps
-    end = next(e for e in (round(total * (i + 1) / pieces) for i in range(pieces)) if e > done)
+    ends = {*(round(total * (i + 1) / pieces) for i in range(pieces)), *budget.replans}
+    end = min(e for e in ends if e > done)
+    profile = rest(state, peak, end - done, octaves)
     # A warm-up is not cut in two: its top is what later stretches know the peak by.
     steps = max(end - done, profile[0].steps if len(profile) > 1 else 0)
     return Commit(state.stage, cut(profile, 0, steps), None, why, guarded=state.all_failures < MAX_FAILURES)

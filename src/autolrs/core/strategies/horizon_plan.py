@@ -1,0 +1,84 @@
+"""What strategy `horizon` may spend: the ramp, the miniature runs and re-planning, fitted into `max_cost`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autolrs.core.engine import State
+from autolrs.core.settings import REPLAN_RUNS, Settings
+
+RAMP_STEPS = (
+    20,
+    128,
+)  # fewer say nothing; more would not fit whole into the journal, and decisions rest on what is there
+MIN_MINI_STEPS = 20
+MAX_MINIS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the search budget is spent.
+
+    `minis` is the number of miniature runs that are sure to fit, `replans` the committed steps at which the run is
+    planned anew.
+    """
+
+    ramp_steps: int
+    mini_steps: int
+    minis: int
+    replans: tuple[int, ...] = ()
+
+
+def plan(settings: Settings, *, validation: bool) -> Plan:
+    """Fit the search into `max_cost`: all of it, then fewer LRs, then no re-planning, the ramp alone, nothing.
+
+    >>> plan(Settings(total_steps=10_000, strategy="horizon"), validation=False)
+    Plan(ramp_steps=100, mini_steps=200, minis=7, replans=())
+    >>> plan(Settings(total_steps=10_000, strategy="horizon", replan_at=(0.25,)), validation=False)
+    Plan(ramp_steps=100, mini_steps=200, minis=4, replans=(2500,))
+    """
+    total, budget = settings.total_steps, _money(settings, validation)
+    assert total is not None
+    ramp_steps = min(max(round(0.01 * total), RAMP_STEPS[0]), RAMP_STEPS[1])
+    mini_steps = max(round(settings.mini_fraction * total), MIN_MINI_STEPS)
+    if budget < ramp_steps:
+        return Plan(0, 0, 0)
+    each = _price(settings, mini_steps, validation)
+    ends = {max(round(share * total), warmup_steps(settings, total)) for share in settings.replan_at}
+    replans = tuple(sorted(end for end in ends if end < total))
+    for wanted in (replans, ()):
+        minis = min(int((budget - ramp_steps) / each + 1e-9) - REPLAN_RUNS * len(wanted), MAX_MINIS)
+        if minis >= 2:
+            return Plan(ramp_steps, mini_steps, minis, wanted)
+    return Plan(ramp_steps, mini_steps, 0)
+
+
+def affords_another(state: State, budget: Plan) -> bool:
+    """Whether one more miniature run fits, by the steps that were taken: what stopped runs have saved goes to others.
+
+    Runs under way count in full, so that parallel ones are as many as one by one. Re-planning that is still to come
+    keeps its share.
+    """
+    settings = state.settings
+    each = _price(settings, budget.mini_steps, state.validation)
+    looked = state.committed_steps // settings.look_every if settings.look_every else 0  # those have money of their own
+    spent = state.raw_steps - state.committed_steps + (state.evaluations - looked) * settings.evaluate_cost
+    promised = len(state.outstanding) + REPLAN_RUNS * sum(end > state.committed_steps for end in budget.replans)
+    return spent + (promised + 1) * each <= _money(settings, state.validation) + 1e-9 * each
+
+
+def warmup_steps(settings: Settings, total: int) -> int:
+    """Steps of the warm-up of a run of `total` steps."""
+    return max(1, settings.warmup_steps or round(settings.warmup_fraction * total))
+
+
+def _money(settings: Settings, validation: bool) -> float:
+    """Steps' worth that all search may cost."""
+    assert settings.total_steps is not None
+    at_the_end = 2 if validation and settings.averaging else 0  # raw against averaged weights
+    return (settings.max_cost - 1.0) * settings.total_steps - (at_the_end + settings.looks) * settings.evaluate_cost
+
+
+def _price(settings: Settings, mini_steps: int, validation: bool) -> float:
+    """Steps' worth of a miniature run."""
+    return mini_steps + (settings.evaluate_cost if validation else 0.0)
