@@ -37,7 +37,7 @@ lint: $(VENV)/.test-stamp
 	$(BIN)/mypy src/autolrs
 
 test-tensorflow: $(TENSORFLOW)/.stamp
-	OMP_NUM_THREADS=1 KERAS_BACKEND=tensorflow $(TENSORFLOW)/bin/python -m pytest tests/test_keras_.py --timeout 900
+	OMP_NUM_THREADS=1 KERAS_BACKEND=tensorflow $(TENSORFLOW)/bin/python -m pytest tests/test_keras_.py
 
 bench: $(VENV)/.test-stamp
 	@OMP_NUM_THREADS=1 $(BIN)/autolrs bench smoke --out runs/smoke

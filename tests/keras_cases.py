@@ -245,7 +245,7 @@ def like_a_replay(build, options, data=None):
 SHORT = {**PAPER, "total_steps": 24, "n_probes": 2}
 
 
-def case_a_model_may_be_built_by_fit():
+def tensorflow_case_a_model_may_be_built_by_fit():
     def build(lr):
         return make(lr, shape=None)
 

@@ -16,6 +16,7 @@ import pytest
 
 from helpers import TOY, assert_toys_agree, toy_in_numpy
 
+pytestmark = pytest.mark.timeout(900)  # a backend's cases run in one process, minutes of it on a busy machine
 HERE = Path(__file__).parent
 CASES = re.findall(r"^def ((?:tensorflow_)?case_\w+)", (HERE / "keras_cases.py").read_text(), re.MULTILINE)
 
