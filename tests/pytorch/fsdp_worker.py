@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from nets import PAPER, X, Y, loss_of, train_step
-from ranks import report
+from ranks import leave, report
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -255,7 +255,7 @@ def main(folder):
     found = {kind: {"snapshots": snapshots(kind, rank, size), "runs": runs(kind, rank, size, folder)} for kind in KINDS}
     found["faults"] = faults(rank, size, folder)
     report(folder, rank, found)
-    dist.destroy_process_group()
+    leave(folder, size)
 
 
 if __name__ == "__main__":
