@@ -81,7 +81,7 @@ def _words(tokens: list[int]) -> list[int]:
 
 
 def _small(seed: int) -> Bundle:
-    return _build(seed, _pairs.catalogues(), 512, 256, width=64, heads=4, hidden=128, layers=2)
+    return _build(seed, _pairs.catalogues(), 384, 256, width=64, heads=4, hidden=128, layers=2)
 
 
 def _smallest(seed: int) -> Bundle:
@@ -98,7 +98,7 @@ def _original(optimizer: torch.optim.Optimizer, total: int) -> torch.optim.lr_sc
 
 
 TRANSFORMER_WMT14 = Task(
-    "transformer-wmt14", 2000, LR, _small, find_data=_pairs.find_catalogues, hand_tuned=_original,
+    "transformer-wmt14", 1200, LR, _small, held_out=True, find_data=_pairs.find_catalogues, hand_tuned=_original,
     others=(
         Task(
             "transformer-wmt14", 20, LR, _smallest, find_data=_pairs.find_catalogues, hand_tuned=_original,
