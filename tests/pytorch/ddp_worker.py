@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from nets import PAPER, X, Y, loss_of, net, train, train_step
-from ranks import report
+from ranks import leave, report
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
@@ -188,6 +188,7 @@ def main(folder):
     found["single"] = single
     found["journal"] = [encode(e) for e in journal.read(folder / "bad")]
     report(folder, rank, found)
+    leave(folder, size)
 
 
 if __name__ == "__main__":

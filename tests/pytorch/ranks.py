@@ -29,6 +29,8 @@ def environment(**more):
 
 def launch(worker, folder, *args, ranks=2, restarts=0, timeout=240, **env):
     """Run a worker to its end; what each rank reported."""
+    for stale in Path(folder).glob("report-*.json"):
+        stale.unlink()  # `leave` waits for new ones
     started = subprocess.run(
         command(worker, folder, *args, ranks=ranks, restarts=restarts),
         env=environment(**env),

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from fsdp_worker import KINDS, adam, data, message, plain, unsplit
 from nets import PAPER, train_step
-from ranks import report
+from ranks import leave, report
 from torch.distributed.tensor import DTensor
 
 import autolrs
@@ -105,7 +105,7 @@ def main(act, folder, *names):
     acts = {"begin": begin, "resume": resumed}
     report(folder, rank, {name: acts[act](folder, name, rank, size, together) for name in names})
     if together:
-        dist.destroy_process_group()
+        leave(folder, size)
 
 
 if __name__ == "__main__":
