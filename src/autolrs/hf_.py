@@ -125,7 +125,7 @@ class AutoLRSTrainerMixin(_Base):
             strategy=_Unguarded(strategy),
             evaluate=evaluate,
             run_dir=None if going_on else run_dir,
-            **{"checkpoint_every": 0, "keep_winner": False, "averaging": False, **options},
+            **{"checkpoint_every": 0, "keep_winner": False, "averaging": False, "keep_best": False, **options},
         )
         if going_on:
             auto.run_dir, auto.going_on = Path(run_dir), True

@@ -75,7 +75,8 @@ class AutoLRSCallback(Callback):
         self.auto: _Auto | None = None  # from the start of training on
         self._total_steps, self._val_batches, self._monitor, self._track = total_steps, val_batches, monitor, track
         self._run_dir = run_dir
-        self._options = {"lr": lr, "strategy": strategy, "seed": seed, "averaging": False, **settings}
+        own = {"averaging": False, "keep_best": False}
+        self._options = {"lr": lr, "strategy": strategy, "seed": seed, **own, **settings}
         self._saved: dict[str, Any] | None = None  # from a checkpoint, until training starts
         self._lrs: list[float] = []  # the optimizer's own, before a checkpoint brought others
         self._losses: list[Tensor] = []  # of the batches since the last optimizer step

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import autolrs
 from autolrs.core.types import Committed, Looked
-from autolrs.pytorch.resume import _check_spread
+from autolrs.pytorch.resume import _check_spread, _forget_best
 from autolrs.run import journal
 
 STRATEGIES = {
@@ -55,8 +55,8 @@ def optimizer_tensors(optimizer):
     return [value for state in optimizer.state_dict()["state"].values() for value in state.values()]
 
 
-@pytest.mark.parametrize("averaging", [False, True])
-def test_few_noisy_samples_are_overfitted_and_the_best_state_is_had_back_exactly(averaging):
+def overfit(**settings):
+    """A wide net on sixteen noisy samples."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(16 + 400, 8, generator=generator)
     y = x[:, :1] + torch.randn(len(x), 1, generator=generator)
@@ -69,8 +69,7 @@ def test_few_noisy_samples_are_overfitted_and_the_best_state_is_had_back_exactly
         with torch.no_grad():
             return nn.functional.mse_loss(model(many[0]), many[1]).item()
 
-    settings = {"total_steps": 400, "max_cost": 1.5, "keep_best": True, "averaging": averaging}
-    auto = autolrs.AutoLRS(model, optimizer, evaluate=evaluate, **settings)
+    auto = autolrs.AutoLRS(model, optimizer, evaluate=evaluate, total_steps=400, max_cost=1.5, **settings)
     assert auto.best is None
     for batch in auto.batches(DataLoader(TensorDataset(*few), batch_size=8, shuffle=True)):
         loss = nn.functional.mse_loss(model(batch[0]), batch[1])
@@ -78,10 +77,30 @@ def test_few_noisy_samples_are_overfitted_and_the_best_state_is_had_back_exactly
         loss.backward()
         optimizer.step()
         auto.step(loss)
+    return auto, model, optimizer, evaluate
+
+
+AVERAGING = pytest.mark.parametrize("averaging", [False, True])
+
+
+@AVERAGING
+def test_few_noisy_samples_are_overfitted_and_the_best_state_is_had_back_exactly(averaging):
+    auto, _, _, evaluate = overfit(averaging=averaging, keep_best=True)
     last = evaluate()
     assert last > 1.5 * auto.best.loss
     auto.restore_best()
     assert evaluate() == auto.best.loss
+
+
+@AVERAGING
+def test_by_default_such_a_run_ends_with_its_best_state(averaging):
+    auto, model, optimizer, evaluate = overfit(averaging=averaging)
+    assert auto.settings.keep_best == "auto" and evaluate() == auto.best.loss
+    assert auto.best.step < 400 and optimizer.param_groups[0]["betas"] == (0.9, 0.999)
+    _, last, _, evaluate = overfit(averaging=averaging, keep_best=False)
+    assert evaluate() > 1.5 * auto.best.loss and not same(tensors(model), tensors(last))
+    auto.restore_best()  # once more changes nothing
+    assert auto.host.evaluate() == auto.best.loss
 
 
 @ALL
@@ -197,6 +216,14 @@ def test_a_state_in_shards_cannot_go_on_with_another_number_of_ranks():
         _check_spread(point, auto, "saved by 2 ranks")
 
 
+def test_one_that_nobody_asked_for_is_left_behind_by_another_number_of_ranks():
+    point = {"session": {"best": 3}, "snapshots": {3: {}, 4: {}}}
+    _forget_best(point)
+    assert point == {"session": {}, "snapshots": {4: {}}}
+    _forget_best(point)
+    assert point["snapshots"] == {4: {}}
+
+
 def test_without_evaluate_it_is_refused_and_nothing_is_left_behind(tmp_path):
     model, optimizer, _ = make()
     with pytest.raises(ValueError, match="`keep_best` needs `evaluate`"):
@@ -204,8 +231,10 @@ def test_without_evaluate_it_is_refused_and_nothing_is_left_behind(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_it_is_off_by_default_and_takes_no_memory_then():
-    auto, model, optimizer, loader = begin(PAPER, keep_best=False)
+def test_under_algorithm_1_it_is_off_by_default_and_takes_no_memory_then():
+    model, optimizer, loader = make(0, torch.optim.Adam)
+    auto = autolrs.AutoLRS(model, optimizer, evaluate=validation(model), **PAPER)
+    assert auto.settings.keep_best is False
     train(auto, model, optimizer, loader)
     assert auto.best is None and auto.session.tokens == []
     with pytest.raises(RuntimeError, match="`keep_best` is off"):

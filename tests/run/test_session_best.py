@@ -10,6 +10,7 @@ import pytest
 
 from autolrs.core import strategies
 from autolrs.core.engine import fold
+from autolrs.core.overfitting import MIN_LOOKS
 from autolrs.core.settings import LOOKS, Settings
 from autolrs.core.types import Committed, Failed, Looked, Noted
 from autolrs.run.session import Session, drive
@@ -224,7 +225,9 @@ def test_states_from_before_there_was_a_best_one_still_load():
     session, host, _ = new(PAPER, keep_best=False)
     drive(session, host, 300)
     values = session.state_dict()
-    del values["best"], values["state"]["best"], values["state"]["settings"]["keep_best"]
+    del values["best"], values["state"]["settings"]["keep_best"]
+    for name in ("best", "looks", "look_every"):
+        del values["state"][name]
     again, _, _ = new(PAPER, host, keep_best=False)
     again.load_state_dict(values)
     drive(again, host)
@@ -253,3 +256,90 @@ def test_a_stretch_that_is_undone_does_not_undo_the_best():
     assert session.state.best == min(of_kind(events, Looked), key=lambda look: look.loss)
     session.restore_best()
     assert host.evaluate() == session.state.best.loss
+
+
+# With "auto": looks from what the search has left, and a run that has clearly overfitted ends with its best state
+
+AUTO = {**HORIZON, "keep_best": "auto"}
+
+
+class Learning(Overfitting):
+    """The validation loss falls with the training loss."""
+
+    def evaluate(self):
+        self.asked += 1
+        return self.loss()
+
+
+@pytest.mark.parametrize("total", [300, 600, 1000, 2400, 20_000])
+@pytest.mark.parametrize("evaluate_cost", [0.0, 10 / 3, 40.0])
+def test_looks_take_what_the_search_has_left_and_no_more(total, evaluate_cost):
+    more = {"total_steps": total, "evaluate_cost": evaluate_cost}
+    session, host, events = whole(AUTO, Learning(), **more)
+    plain, other, _ = whole(AUTO, Learning(), **more, keep_best=False)
+    looks = of_kind(events, Looked)
+    assert host.lrs == other.lrs and session.state.schedule == plain.state.schedule
+    assert len(looks) == 0 or MIN_LOOKS <= len(looks) <= LOOKS
+    assert (session.state.raw_steps + session.state.evaluations * evaluate_cost) / total <= 1.15 + 1e-9
+    left = 0.15 * total - (plain.state.raw_steps - total) - plain.state.evaluations * evaluate_cost
+    if left >= MIN_LOOKS * evaluate_cost:
+        assert looks and looks[-1].step == total
+    assert fold(events) == session.state
+
+
+def test_a_run_that_overfits_ends_with_its_best_state_and_the_journal_says_so():
+    session, host, events = whole(AUTO)
+    best = session.state.best
+    assert best.step < 2400 and host.evaluate() == best.loss
+    assert f"the run ends with the state of step {best.step}" in of_kind(events, Noted)[-1].message
+    assert session.lr == session.state.segments[-1].lr_end
+
+
+def test_a_run_that_does_not_ends_with_its_last_state():
+    session, host, events = whole(AUTO, Learning())
+    _, other, _ = whole(AUTO, Learning(), keep_best=False)
+    assert list(host.mean_square) == list(other.mean_square)
+    assert not any("the run ends with" in note.message for note in of_kind(events, Noted))
+    assert session.state.best.step > 0.8 * 2400
+
+
+def test_saved_at_any_step_an_overfitting_run_ends_with_the_same_state():
+    plain, other, _ = whole(AUTO)
+    session, host, _ = new(AUTO)
+    saved = []
+
+    def save():
+        saved.append((json.dumps(session.state_dict()), copy.deepcopy(host)))
+
+    session.listeners.append(lambda event: save() if isinstance(event, (Looked, Committed)) else None)
+    session.begin()
+    while not session.done:
+        session.step(host.step())
+        if host.steps % 97 == 0:
+            save()
+    for state, twin in saved:
+        again, _, _ = new(AUTO, twin)
+        again.load_state_dict(json.loads(state))
+        drive(again, twin)
+        assert list(twin.mean_square) == list(other.mean_square) and again.state.best == plain.state.best
+
+
+def test_an_overfitting_run_can_be_extended_from_its_best_state():
+    session, host, _ = whole(AUTO)
+    best = session.state.best
+    session.extend(3000)
+    drive(session, host)
+    assert session.done and session.committed_steps == 3000
+    assert host.evaluate() <= best.loss
+
+
+def test_without_validation_or_under_algorithm_1_it_does_nothing():
+    for values in ({**PAPER, "keep_best": "auto"}, AUTO):
+        config = Settings.make(**{"strategy": "paper", **values})
+        host = Overfitting()
+        validation = config.strategy == "paper"
+        session = Session(host, config, strategies.get(config.strategy), validation=validation)
+        drive(session, host)
+        assert session.state.looks == () and session.state.best is None
+        with pytest.raises(RuntimeError, match=r"no finite validation loss was seen so far .looked at never"):
+            session.restore_best()

@@ -60,7 +60,9 @@ class State:
     evaluations: int = 0
     failures: int = 0  # guarded stretches undone since the last one that held
     all_failures: int = 0  # and in the whole run
-    best: Looked | None = None  # the look with the lowest validation loss
+    look_every: int = 0  # committed steps between two looks, where the strategy found money for them
+    looks: tuple[float, ...] = ()  # their validation losses
+    best: Looked | None = None  # the look with the lowest one
     finished: str | None = None
     events: int = field(default=0, compare=False, repr=False)  # folded so far; a point to resume from is such a number
 
@@ -74,6 +76,11 @@ class State:
         """Committed steps still to go; None without `total_steps`."""
         total = self.settings.total_steps
         return None if total is None else total - self.committed_steps
+
+    @property
+    def looking(self) -> int:
+        """Committed steps between two looks of `keep_best`; 0 where there are none."""
+        return self.settings.look_every or self.look_every
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -170,7 +177,7 @@ def _begin(event: Started) -> State:
 def _apply(state: State, event: Event) -> State:
     if isinstance(event, Asked):
         if isinstance(event.command, Commit):
-            return replace(state, committing=event.command)
+            return replace(state, committing=event.command, look_every=event.command.look_every or state.look_every)
         return replace(state, outstanding=(*state.outstanding, event.command))
     if isinstance(event, Ranged):
         return replace(state, interval=(event.lr_min, event.lr_max), probes=())
@@ -193,7 +200,8 @@ def _apply(state: State, event: Event) -> State:
     if isinstance(event, Looked):
         lowest = math.inf if state.best is None else state.best.loss
         better = math.isfinite(event.loss) and event.loss < lowest
-        return replace(state, evaluations=state.evaluations + 1, best=event if better else state.best)
+        looks, best = (*state.looks, event.loss), event if better else state.best
+        return replace(state, evaluations=state.evaluations + 1, looks=looks, best=best)
     if isinstance(event, Extended):
         settings = state.settings.with_(total_steps=event.total_steps)
         return replace(state, settings=settings, finished=None, committing=None, outstanding=())

@@ -113,7 +113,7 @@ class Settings:
     )
 
     # All strategies
-    keep_best: bool = False  # keep the state with the lowest validation loss, looked at 20 times; needs `evaluate`
+    keep_best: bool | str = False  # keep the state with the lowest validation loss; "auto" in PyTorch with "horizon"
     replay_bytes: int = 1 << 30  # batches cached for replay; past it the stream goes on and the journal says so
 
     def __post_init__(self) -> None:
@@ -177,6 +177,8 @@ class Settings:
         if self.decay_to != 1:  # which is no decay at all
             _check_float("decay_to", self.decay_to, 0, 1, low_open=False)
         _check_float("evaluate_cost", self.evaluate_cost, 0, math.inf, low_open=False)
+        if self.keep_best not in (True, False, "auto"):
+            raise ValueError(f'`keep_best` must be True, False or "auto"; got {self.keep_best!r}')
         if self.strategy == "paper":
             self._check_first_probe()
         if self.replan_at and self.strategy == "horizon":
@@ -226,12 +228,12 @@ class Settings:
 
     @property
     def looks(self) -> int:
-        """How often `keep_best` looks at the validation loss in `total_steps`, the last time at the end.
+        """How often `keep_best=True` looks at the validation loss in `total_steps`, the last time at the end.
 
         >>> Settings(strategy="horizon", total_steps=500, keep_best=True).looks
         5
         """
-        if not self.keep_best or self.total_steps is None:
+        if self.keep_best is not True or self.total_steps is None:
             return 0
         if self.strategy != "horizon" or not self.evaluate_cost:
             return LOOKS
@@ -240,9 +242,9 @@ class Settings:
 
     @property
     def look_every(self) -> int:
-        """Committed steps between two looks of `keep_best`; 0 where there are none."""
+        """Committed steps between two looks of `keep_best=True`; 0 where there are none."""
         if self.total_steps is None:
-            return self.stage_steps if self.keep_best else 0
+            return self.stage_steps if self.keep_best is True else 0
         return math.ceil(self.total_steps / self.looks) if self.looks else 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -291,7 +293,7 @@ class Settings:
         """What a reader of the run's journal should know about its settings."""
         idle = self.idle()
         said = [f"settings that do nothing under strategy {self.strategy!r}: {', '.join(idle)}"] if idle else []
-        if self.keep_best and self.total_steps is not None and self.looks < LOOKS:
+        if self.keep_best is True and self.total_steps is not None and self.looks < LOOKS:
             said.append(
                 f"`keep_best` looks {self.looks} times at the validation loss and not {LOOKS}: a look costs "
                 f"{self.evaluate_cost:.3g} steps, and the search needs most of what max_cost {self.max_cost} leaves"
@@ -300,7 +302,7 @@ class Settings:
 
     def check_evaluate(self, given: bool) -> None:
         """Raise an error where `evaluate` is needed and not given."""
-        if self.keep_best and not given:
+        if self.keep_best is True and not given:
             raise ValueError("`keep_best` needs `evaluate`: the best state is the one with the lowest validation loss")
 
     def with_(self, **values: Any) -> Settings:

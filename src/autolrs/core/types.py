@@ -133,6 +133,7 @@ class Commit:
     start_from: int | None = None
     note: str = ""
     guarded: bool = False  # undo it if a loss is not finite, and decide again
+    look_every: int = 0  # committed steps between two looks at the validation loss, from here on; 0: as before
 
 
 @dataclass(frozen=True, slots=True)

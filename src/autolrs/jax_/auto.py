@@ -57,6 +57,8 @@ class AutoLRS(Facade):
     ) -> None:
         if checkpoint_every < 0:
             raise ValueError(f"`checkpoint_every` must not be negative, got {checkpoint_every}")
+        if getattr(strategy, "name", strategy) == "horizon":
+            settings.setdefault("keep_best", "auto")
         self.host = JaxHost(state, evaluate)
         self.run_dir = None if run_dir is None else Path(run_dir)
         self._checkpoint_every, self._commits = checkpoint_every, 0

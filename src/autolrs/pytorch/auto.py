@@ -117,6 +117,7 @@ class AutoLRS(Facade):
             comm=self.comm,
         )
         self.session.listeners.append(self._on_event)
+        self.session.hand_over = self.restore_best
         if trackers and self.comm.rank == 0:
             log = Trackers(trackers, run_dir)
             self.session.listeners.append(lambda event: log(event, self.session.state))
@@ -400,10 +401,10 @@ class AutoLRS(Facade):
 
 
 def _defaults(optimizer: torch.optim.Optimizer, total_steps: int | None) -> dict[str, Any]:
-    """Here and not in the core: other frameworks' adapters do not average."""
+    """Here and not in the core: other frameworks' adapters do not average, and leave the best state to callbacks."""
     if "train_mode" in optimizer.param_groups[0]:  # Schedule-Free averages itself, and wants no decay
-        return {"averaging": False, "decay_to": 1.0}
-    return {"averaging": (total_steps or 0) >= AVERAGED_STEPS}
+        return {"averaging": False, "decay_to": 1.0, "keep_best": "auto"}
+    return {"averaging": (total_steps or 0) >= AVERAGED_STEPS, "keep_best": "auto"}
 
 
 def _strategy(strategy: str | Strategy) -> tuple[Strategy, str]:

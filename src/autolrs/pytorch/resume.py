@@ -107,6 +107,8 @@ def _go_on(auto: AutoLRS, ranks: Comm) -> None:
         return
     before, auto._point = saved.get("ranks", 1), saved.get("id", "")
     if before != ranks.size:
+        if saved.get("shards") and auto.settings.keep_best == "auto":
+            _forget_best(saved)
         _check_spread(saved, auto, f"this run was saved by {before} ranks and there are {ranks.size} now")
     auto._load(saved, own_journal=True)
     if before != ranks.size:
@@ -119,6 +121,11 @@ def _go_on(auto: AutoLRS, ranks: Comm) -> None:
         auto.session.note(remark)
         if ranks.rank == 0:
             warnings.warn(remark, RuntimeWarning, stacklevel=3)
+
+
+def _forget_best(saved: dict[str, Any]) -> None:
+    """Let a best state in shards go, where nobody asked for it: looks from here on may find another."""
+    saved["snapshots"].pop(saved["session"].pop("best", None), None)
 
 
 def _check_spread(saved: dict[str, Any], auto: AutoLRS, what: str) -> None:

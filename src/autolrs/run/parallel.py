@@ -139,7 +139,9 @@ class Driver:
         if settings.averaging:
             raise ValueError("`averaging` must be off in a parallel run: only `AutoLRS` averages weights, got True")
         if settings.keep_best:
-            raise ValueError("`keep_best` must be off in a parallel run: only `AutoLRS` keeps a state, got True")
+            raise ValueError(
+                f"`keep_best` must be off in a parallel run: only `AutoLRS` keeps a state, got {settings.keep_best!r}"
+            )
         first = self.pool.introduce(settings)
         if settings.base_lr is None and first.base_lr:
             settings = settings.with_(base_lr=first.base_lr)

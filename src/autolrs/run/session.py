@@ -19,6 +19,7 @@ from autolrs.core import engine
 from autolrs.core.divergence import behind, checks, diverged
 from autolrs.core.engine import State, Strategy
 from autolrs.core.interval import conclude
+from autolrs.core.overfitting import overfitted
 from autolrs.core.settings import Settings
 from autolrs.core.thinning import thin
 from autolrs.core.types import (
@@ -80,6 +81,7 @@ class Session:
         self.host, self.strategy, self.stream, self.journal = host, strategy, stream, journal
         self.comm: Comm = comm or Alone()
         self.listeners: list[Callable[[Event], None]] = []
+        self.hand_over: Callable[[], None] = self.restore_best  # how the best state is put back at the end
         self._read: Read = read or (lambda losses: [float(loss) for loss in losses])
         self._started = engine.start(settings, validation=validation, versions=versions)
         self.state: State = engine.evolve(None, self._started)
@@ -223,13 +225,12 @@ class Session:
 
     def restore_best(self) -> None:
         """Put the state with the lowest validation loss back; a run that goes on from it does so at its present LR."""
-        settings = self.state.settings
-        if not settings.keep_best:
+        if not self.state.settings.keep_best:
             raise RuntimeError("no state was kept: `keep_best` is off")
         if self.exploring:
             raise RuntimeError("the best state cannot be restored in a probe: wait until `exploring` is False")
         if self._best is None:
-            when = f"every {settings.look_every} committed steps" if settings.look_every else "never: see the notes"
+            when = f"every {self.state.looking} committed steps" if self.state.looking else "never"
             raise RuntimeError(f"no state was kept: no finite validation loss was seen so far (looked at {when})")
         self.host.restore(self._best)
         if self._command is not None:
@@ -306,8 +307,8 @@ class Session:
             for every in (self._command.eval_every, self._command.check_every):
                 if every:
                     left = min(left, every - self._done % every)
-        elif self.state.settings.look_every:
-            every = self.state.settings.look_every
+        elif self.state.looking:
+            every = self.state.looking
             left = min(left, every - (self.state.committed_steps + self._done) % every)
         self._take = left
         moving = segment.lr_start != segment.lr_end
@@ -352,9 +353,9 @@ class Session:
             if command.guarded and not all(map(math.isfinite, losses)):
                 self._fail(command)
                 return
-            step, settings = self.state.committed_steps + self._done, self.state.settings
+            step, every = self.state.committed_steps + self._done, self.state.looking
             # At the end of the run `_finish` looks: the weights may change once more before that.
-            if losses and settings.look_every and step % settings.look_every == 0 and step != settings.total_steps:
+            if losses and every and step % every == 0 and step != self.state.settings.total_steps:
                 try:
                     self._look(step)
                 except KeyboardInterrupt:  # leaves that look out; whoever goes on here, in a notebook, finds all whole
@@ -469,12 +470,23 @@ class Session:
 
     def _finish(self, reason: str) -> None:
         try:
-            if self.state.settings.look_every:
+            if self.state.looking:
                 self._look(self.state.committed_steps)
+                self._conclude_looks()
         except KeyboardInterrupt:
             self._end(reason)
             raise
         self._end(reason)
+
+    def _conclude_looks(self) -> None:
+        """Where nobody asked to do that himself, a run that has clearly overfitted ends with its best state."""
+        looks, best = self.state.looks, self.state.best
+        if self.state.settings.keep_best == "auto" and self._best is not None and best and overfitted(looks):
+            self.note(
+                f"validation loss {looks[-1]:.6g} at the end and {best.loss:.6g} after {best.step} steps, more than "
+                f"it moves by chance: the run ends with the state of step {best.step}"
+            )
+            self.hand_over()
 
     def _end(self, reason: str) -> None:
         self._release(self._base, *(token for token, _ in self._kept.values()))

@@ -26,7 +26,14 @@ from autolrs.core.engine import State
 from autolrs.core.interval import ramp
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon_replan as replan
-from autolrs.core.strategies.horizon_plan import MAX_MINIS, Plan, affords_another, plan, warmup_steps
+from autolrs.core.strategies.horizon_plan import (
+    MAX_MINIS,
+    Plan,
+    affordable_looks,
+    affords_another,
+    plan,
+    warmup_steps,
+)
 from autolrs.core.types import (
     Aborted,
     Command,
@@ -303,4 +310,8 @@ def _stretch(state: State, budget: Plan, peak: float, why: str, octaves: float =
     profile = rest(state, peak, end - done, octaves)
     # A warm-up is not cut in two: its top is what later stretches know the peak by.
     steps = max(end - done, profile[0].steps if len(profile) > 1 else 0)
-    return Commit(state.stage, cut(profile, 0, steps), None, why, guarded=state.all_failures < MAX_FAILURES)
+    looks = 0
+    if state.settings.keep_best == "auto" and state.validation and not state.look_every and not done:
+        looks = affordable_looks(state, budget)
+    guarded = state.all_failures < MAX_FAILURES
+    return Commit(state.stage, cut(profile, 0, steps), None, why, guarded, look_every=looks)

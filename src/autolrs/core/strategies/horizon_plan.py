@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from autolrs.core.engine import State
-from autolrs.core.settings import REPLAN_RUNS, Settings
+from autolrs.core.overfitting import MIN_LOOKS
+from autolrs.core.settings import LOOKS, REPLAN_RUNS, Settings
 
 RAMP_STEPS = (
     20,
@@ -61,10 +63,24 @@ def affords_another(state: State, budget: Plan) -> bool:
     """
     settings = state.settings
     each = _price(settings, budget.mini_steps, state.validation)
-    looked = state.committed_steps // settings.look_every if settings.look_every else 0  # those have money of their own
+    looked = state.committed_steps // state.looking if state.looking else 0  # those have money of their own
     spent = state.raw_steps - state.committed_steps + (state.evaluations - looked) * settings.evaluate_cost
     promised = len(state.outstanding) + REPLAN_RUNS * sum(end > state.committed_steps for end in budget.replans)
     return spent + (promised + 1) * each <= _money(settings, state.validation) + 1e-9 * each
+
+
+def affordable_looks(state: State, budget: Plan) -> int:
+    """Committed steps between two looks at the validation loss, paid by what the search has left; 0 if that is little.
+
+    Asked when the search is over.
+    """
+    settings = state.settings
+    assert settings.total_steps is not None
+    spent = state.raw_steps + state.evaluations * settings.evaluate_cost
+    promised = REPLAN_RUNS * len(budget.replans) * _price(settings, budget.mini_steps, state.validation)
+    left = _money(settings, state.validation) - spent - promised
+    looks = int(min(LOOKS, left / settings.evaluate_cost + 1e-9 if settings.evaluate_cost else LOOKS))
+    return math.ceil(settings.total_steps / looks) if looks >= MIN_LOOKS else 0
 
 
 def warmup_steps(settings: Settings, total: int) -> int:

@@ -1,0 +1,48 @@
+"""When a run has clearly overfitted: real series of looks, any scale, chance, losses that are not finite."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autolrs.core.overfitting import MIN_LOOKS, overfitted
+
+FALLING = [0.47, 0.42, 0.38, 0.37, 0.34, 0.33, 0.32, 0.32, 0.31, 0.30]
+NOISY = [0.47, 0.42, 0.38, 0.366, 0.339, 0.334, 0.324, 0.333, 0.311, 0.295, 0.304, 0.297, 0.299, 0.288, 0.279, 0.281]
+RISING = [0.57, 0.50, 0.49, 0.52, 0.58, 0.66, 0.71, 0.80, 0.84, 0.86]
+
+
+def test_a_rise_that_goes_on_is_told_from_chance():
+    assert overfitted(RISING)
+    assert not overfitted(FALLING) and not overfitted(NOISY)
+
+
+@pytest.mark.parametrize("looks", [FALLING, NOISY, RISING])
+@pytest.mark.parametrize(("scale", "shift"), [(1e-6, 0.0), (1e6, 0.0), (1.0, -7.0), (3.0, 1e3)])
+def test_scale_and_sign_of_the_loss_do_not_matter(looks, scale, shift):
+    assert overfitted([scale * loss + shift for loss in looks]) == overfitted(looks)
+
+
+def test_few_looks_say_nothing():
+    assert not any(overfitted(RISING[2 : 2 + n]) for n in range(MIN_LOOKS))
+    assert overfitted(RISING[2 : 2 + MIN_LOOKS])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_an_end_that_is_not_finite_is_clearly_worse_and_one_in_between_is_left_out(bad):
+    assert overfitted([*FALLING, bad])
+    assert not overfitted([*FALLING[:5], bad, *FALLING[5:]])
+    assert not overfitted([bad] * 6)
+
+
+def test_losses_that_differ_by_chance_alone_are_seldom_taken_for_a_rise():
+    generator = random.Random(0)
+    found = sum(overfitted([1.0 + generator.gauss(0, 0.01) for _ in range(20)]) for _ in range(1000))
+    assert found < 60
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=0, max_size=30))
+def test_a_lowest_end_is_never_overfitted(looks):
+    assert not overfitted([*looks, min(looks, default=0.0)])
