@@ -285,7 +285,7 @@ def case_the_best_state_is_kept_restored_and_resumed():
         return loss_of(state["params"], jax.random.key(0), held_out)
 
     for options in (PAPER, {**HORIZON, "max_cost": 2.5}):  # room for as many miniature runs, with looks and without
-        plain, _ = train(options, evaluate=evaluate)
+        plain, _ = train(options, evaluate=evaluate, keep_best=False)
         auto, _ = train(options, evaluate=evaluate, keep_best=True)
         assert same(arrays(auto.state), arrays(plain.state)) and auto.schedule == plain.schedule
         assert auto.best.step < options["total_steps"] and evaluate(auto.state) > auto.best.loss
@@ -297,6 +297,8 @@ def case_the_best_state_is_kept_restored_and_resumed():
             for one in (auto, again):
                 one.restore_best()
                 assert float(evaluate(one.state)) == auto.best.loss
+    by_default, _ = train({**HORIZON, "max_cost": 2.5}, evaluate=evaluate)
+    assert by_default.best.step < HORIZON["total_steps"] and float(evaluate(by_default.state)) == by_default.best.loss
 
 
 def case_groups_keep_their_ratio():

@@ -185,7 +185,7 @@ def test_model_is_given_the_averaged_weights_at_the_end_unless_validation_prefer
             # The averaged weights are asked about first: of two calls the later one wins or loses.
             return float(len(calls)) if better == "averaged" else -float(len(calls))
 
-        auto = AutoLRS(model, optimizer, total_steps=400, averaging=True, evaluate=evaluate)
+        auto = AutoLRS(model, optimizer, total_steps=400, averaging=True, evaluate=evaluate, keep_best=False)
         events = []
         auto.on_event(events.append)
         train(auto, model, optimizer, loader)

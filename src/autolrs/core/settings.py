@@ -96,9 +96,7 @@ class Settings:
     # Horizon: one search on miniature runs, then the run; reasons in docs/research-log.md
     max_cost: float = 1.15  # ceiling on all steps and validation passes, as a multiple of total_steps
     mini_fraction: float = 0.02  # length of a miniature run; at 1 % noise decides, at 4 % six of them cost too much
-    horizon_shift: float = (
-        1.1  # octaves by which a miniature run's best peak and the landmark are too high for the whole run
-    )
+    horizon_shift: float = 1.6  # octaves by which a whole run likes a lower peak than a miniature of it; errs low
     warmup_fraction: float = 0.05  # of the run, unless warmup_steps is given
     averaging: bool = False  # train near the average of the weights and end with it; True in PyTorch with "horizon"
     decay_to: float = 0.0  # end of the decay as a share of the peak; .1 with averaging; 1 is none: Schedule-Free's

@@ -53,7 +53,7 @@ def final_loss(profile: Profile, problem="quadratic", seed=0):
     max_cost=st.floats(1.0, 1.5),
     validation=st.booleans(),
     problem=st.sampled_from(["quadratic", "power"]),
-    keep_best=st.booleans(),
+    keep_best=st.sampled_from([False, True, "auto"]),
 )
 @settings(deadline=None, max_examples=25)
 def test_all_steps_stay_under_the_cost_ceiling_and_committed_steps_are_exact(
@@ -81,7 +81,8 @@ def test_plan_fits_budgets_from_200_to_a_million_steps(total):
 def test_final_loss_is_close_to_the_best_peak_from_a_wide_interval(problem, seed):
     host, state, _ = run(3000, problem=problem, seed=seed)
     best = min(final_loss(full_profile(state.settings, 3000, lr), problem) for lr in np.geomspace(0.01, 2, 12))
-    assert host.evaluate() <= 1.15 * best
+    # The peak errs low, since real networks break above the best one; "power" has no such edge, and pays for it.
+    assert host.evaluate() <= (1.15 if problem == "quadratic" else 1.2) * best
 
 
 def test_schedule_warms_up_and_decays_to_zero_in_one_piece():
@@ -174,6 +175,101 @@ def searched(minis, scale=1.0, offset=0.0):
         checks = tuple(offset + scale * value for value in seen)
         now = engine.evolve(now, Probed(0, index, mark * 2.0**octave, 100, (), promise, 0, checks))
     return now
+
+
+# Ramps of a small VGG-16 on batches of 32: they differ more than the loss falls.
+NOISY_RAMPS = [
+    (
+        2.48,
+        2.31,
+        2.38,
+        2.35,
+        2.42,
+        2.51,
+        2.36,
+        2.52,
+        2.25,
+        2.39,
+        2.39,
+        2.14,
+        2.05,
+        2.59,
+        3.10,
+        2.68,
+        5.19,
+        4.67,
+        7.10,
+        11.47,
+    ),
+    (
+        2.37,
+        2.40,
+        2.43,
+        2.53,
+        2.37,
+        2.29,
+        2.53,
+        2.45,
+        2.58,
+        2.59,
+        2.41,
+        2.23,
+        2.35,
+        2.65,
+        3.54,
+        2.95,
+        4.41,
+        6.97,
+        3.85,
+        15.81,
+    ),
+    (
+        2.44,
+        2.62,
+        2.65,
+        2.83,
+        2.49,
+        2.68,
+        2.92,
+        2.81,
+        2.56,
+        2.66,
+        2.57,
+        2.42,
+        2.41,
+        3.00,
+        3.71,
+        3.66,
+        4.31,
+        3.17,
+        9.22,
+        7.76,
+    ),
+]
+
+
+def after_ramp(losses, total=1200):
+    config = Settings.make(total_steps=total, strategy="horizon")
+    now = engine.evolve(None, engine.start(config))
+    now = engine.evolve(now, Asked(Horizon().decide(now)))
+    return engine.evolve(now, Probed(0, 0, 10.0, len(losses), tuple(losses), Forecast(0, 0, 0, 0, "ok")))
+
+
+@pytest.mark.parametrize("losses", NOISY_RAMPS)
+@pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (1e-3, 0.0), (50.0, -200.0)])
+def test_the_landmark_lies_by_the_edge_of_divergence_not_where_chance_puts_it(losses, scale, offset):
+    mark = landmark(after_ramp([scale * loss + offset for loss in losses]))
+    assert 0.02 < mark < 0.03
+
+
+def test_where_the_loss_never_rises_the_landmark_is_its_lowest_point():
+    flat = [4.0] * 8 + [3.0, 2.0, 2.0] + [3.0] * 9
+    assert landmark(after_ramp(flat)) == pytest.approx(np.geomspace(1e-6, 10, 20)[10], rel=1e-9)
+
+
+def test_a_ramp_without_any_finite_loss_has_a_landmark_all_the_same():
+    for bad in (math.nan, math.inf):
+        assert 1e-6 <= landmark(after_ramp([bad] * 20)) <= 10
 
 
 MINIS = [(-2, 1.0), (-3, 1.01), (-1, 1.2), (-4, 1.3)]

@@ -64,7 +64,8 @@ def anneals(events):
 
 def at_border(*values, **changes):
     """A state at a quarter of 4000 steps in which miniature anneals ended at `values`; None: it was stopped."""
-    config = Settings.make(total_steps=4000, strategy="horizon", replan_at=(0.25,), **changes)
+    given = {"replan_at": (0.25,), "horizon_shift": 1.1, **changes}
+    config = Settings.make(total_steps=4000, strategy="horizon", **given)
     state = engine.evolve(None, engine.start(config))
     segments = (Segment(200, 5e-6, 1e-3), Segment(800, 1e-3, 8e-4))
     state = replace(state, raw_steps=1300, committed_steps=1000, stage=1, segments=segments)

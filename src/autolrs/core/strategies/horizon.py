@@ -57,6 +57,7 @@ LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to s
 RETREAT = 0.25  # of the LR, when the run itself meets a loss that is not finite
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 LANDMARK_WEIGHT = 0.25  # share of the answer that the ramp gives: its errors are others than the miniature runs'
+EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
 LANDMARK_REACH = (-2.0, 3.0)  # octaves beyond which the landmark is an outlier and pulls no further
 TAIL = (
     0.3  # without validation a miniature run is judged by its training loss over this last share, where the LR is small
@@ -114,7 +115,10 @@ def full_profile(settings: Settings, total: int, peak: float) -> Profile:
 
 
 def landmark(state: State) -> float:
-    """The LR of the ramp at which the smoothed loss was lowest: just below where the loss begins to rise."""
+    """The LR of the ramp at which the smoothed loss was lowest, within reach of the edge: where it rises for good.
+
+    Where batches differ more than the loss falls in a ramp, a lower smoothed loss far from the edge is chance.
+    """
     losses = np.array(state.probes[0].losses)
     losses = np.where(np.isfinite(losses), losses, np.inf)
     lrs = np.geomspace(*search_interval(state.settings), plan(state.settings, validation=state.validation).ramp_steps)
@@ -124,7 +128,12 @@ def landmark(state: State) -> float:
         mean += (loss - mean) / keep if math.isfinite(mean) else 0.0
         weight += (1.0 - weight) / keep
         smoothed.append(mean / weight)
-    return float(lrs[int(np.argmin(smoothed))])
+    level = np.mean(losses[: max(3, lrs.size // 4)])
+    edge = max((i for i, loss in enumerate(smoothed) if loss <= level), default=0)
+    first = 0
+    if edge + 1 < len(smoothed):  # or else it never rose
+        first = int(np.searchsorted(lrs, lrs[edge] * 2.0**-EDGE_REACH))
+    return float(lrs[first + int(np.argmin(smoothed[first : edge + 1]))])
 
 
 def responses(state: State) -> dict[int, float]:
