@@ -244,7 +244,7 @@ def _original(optimizer: torch.optim.Optimizer, total: int) -> torch.optim.lr_sc
 
 
 BERT = Task(
-    "bert-pretraining", 1500, LR, _small, held_out=True, find_data=data.find_king_james_bible, hand_tuned=_original,
+    "bert-pretraining", 1500, LR, _small, find_data=data.find_king_james_bible, hand_tuned=_original,
     others=(
         Task(
             "bert-pretraining", 20, LR, _smallest, find_data=data.find_king_james_bible, hand_tuned=_original,

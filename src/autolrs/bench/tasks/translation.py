@@ -98,7 +98,7 @@ def _original(optimizer: torch.optim.Optimizer, total: int) -> torch.optim.lr_sc
 
 
 TRANSFORMER_WMT14 = Task(
-    "transformer-wmt14", 1200, LR, _small, held_out=True, find_data=_pairs.find_catalogues, hand_tuned=_original,
+    "transformer-wmt14", 1200, LR, _small, find_data=_pairs.find_catalogues, hand_tuned=_original,
     others=(
         Task(
             "transformer-wmt14", 20, LR, _smallest, find_data=_pairs.find_catalogues, hand_tuned=_original,
