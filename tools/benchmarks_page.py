@@ -16,12 +16,13 @@ RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
 
 HEADLINE_TASKS = (
-    *("fashion-mlp", "fashion-cnn", "bible-transformer", "bible-lstm", "fashion-autoencoder", "digits-cnn"),
-    "shakespeare-gru",
+    *("fashion-mlp", "fashion-cnn", "bible-transformer", "bible-lstm", "fashion-autoencoder", "digits-mlp"),
+    *("transformer-wmt14", "bert-pretraining"),
+    *("shakespeare-gru", "digits-cnn", "vgg16-cifar10", "resnet50-imagenet"),  # held out
 )
 HEADLINE_METHODS = (
     *("horizon", "horizon-plain", "paper", "cosine", "linear", "onecycle", "wsd", "constant"),
-    *("schedule-free", "schedule-free-default", "prodigy"),
+    *("schedule-free", "schedule-free-default", "prodigy", "hand-tuned"),
 )
 
 HEAD = """# Benchmarks
@@ -38,12 +39,18 @@ Tasks are real and small (two cores, seconds a run; `src/autolrs/bench/tasks/`).
 - **vs best tuned** is the ratio to the best of the tuned schedules on that task (cosine, linear, OneCycle and, where
   they were run, WSD and constant). **speedup** is total steps over steps to the tuned cosine's mean final loss, search
   not counted; **all counted** includes search and validation passes.
-- **digits-cnn and shakespeare-gru are held out**: no default was chosen on them. The form of the rule was judged with
-  their results in sight, and digits-cnn was seen before runs below 1000 steps were left plain (see the research log),
-  so they are not a clean test.
-- Rows of **horizon**, those in `ablations.jsonl`, `methods.jsonl` and `rivals.jsonl`, and Algorithm 1's on digits-cnn
-  were run from clean commits, which they name. All others were run from working copies: their `commit` is the one
-  checked out, not exactly the code that ran.
+- **shakespeare-gru, digits-cnn, vgg16-cifar10 and resnet50-imagenet are held out**: no number was chosen on them. The
+  first two were in sight when the form of the rule was judged. vgg16-cifar10 showed a fault of the search, which was
+  mended, and transformer-wmt14 and bert-pretraining that the peak was too high: they became development tasks
+  when the correction was raised ([research log](research-log.md#what-the-papers-models-showed)). resnet50-imagenet
+  was run once, after that.
+- The paper's models are narrow members of the same code here: VGG-16 and ResNet-50 at an eighth of their width (ResNet-50
+  with a block a stage) on CIFAR-10 and Fashion-MNIST, a Transformer of width 64 on message catalogues, BERT of width 48
+  on the King James Bible. About a minute a run.
+- Rows of **horizon**, those in `digits.jsonl`, `paper-tasks.jsonl`, `ablations.jsonl`, `methods.jsonl` and
+  `rivals.jsonl`, and Algorithm 1's on digits-cnn were run from clean commits, which they name. All others (rivals on the
+  first five tasks and the GRU) were run from working copies: their `commit` is the one checked out, not exactly the code
+  that ran. `retired/` has rows of older defaults, and five seeds of digits that twenty replaced.
 - Seconds in the rows are of a shared, busy machine and compare nothing; costs are counted in steps.
 
 After the headline come the tables of the AutoLRS paper, at the same small scale, with the paper's own numbers.
@@ -55,32 +62,40 @@ After the headline come the tables of the AutoLRS paper, at the same small scale
 TAIL = """
 ### In words
 
-- On the five development tasks **horizon** ends 0 to 2.7 % below the best tuned schedule (geometric mean .982)
-  without any tuning, and reaches the tuned cosine's loss in 1.1 to 1.5x fewer steps, search not counted. The gain is
-  averaging's: **horizon-plain** ends within 0 to 1.4 % of the best tuned schedule. The sixth development task,
-  digits-mlp, is not among these seven: it is below, and there horizon is 13 % behind.
-- On the held-out tasks it loses: 1.2 % on shakespeare-gru, where the peak comes out too high, and 14 % on digits-cnn,
-  a run of 600 steps, not averaged, whose own seeds differ by 25 %. With them the mean over seven tasks is 1.008: the
-  aim of 1.00, and of no task above 1.03, is missed by digits-cnn. One horizon correction for all tasks is not enough.
-- The spread over seeds is narrower than the best tuned schedule's on the transformer and the LSTM, wider elsewhere.
-- **Tuned Schedule-Free** is within 1 % of horizon on four tasks (ahead on MLP and LSTM, behind on the convolution net
-  and the transformer), 1.6 % ahead on the GRU, and far behind on the autoencoder and digits-cnn; it had 6 to 12 runs
-  of tuning. At its default LR it is far behind, but for the convolution net, where it is the best of all.
-- **Tuned WSD** is the best schedule on the transformer and the LSTM, level with OneCycle on the GRU and with horizon
-  on the autoencoder. A tuned constant LR is 5 to 13 % behind, 30 % on digits-cnn. **Prodigy**, which needs no tuning
-  either, is 4 to 15 % behind on six tasks, and two of its three networks on digits-cnn die.
-- **Algorithm 1 as printed** is 5 and 12 % behind on GRU and LSTM and fails on the others: short probes forecast below
-  zero, LRs near the top of the interval win, and networks die. The paper's own stages have ten to a hundred times the
-  steps. On digits-mlp (below) it works.
+- **horizon**, with nothing tuned, is within 2.5 % of the best tuned schedule on nine of the twelve tasks: below it on six
+  (MLP, convolution net, transformer, LSTM, GRU, VGG-16), 1 to 2 % above it on three (BERT, the En-De Transformer,
+  autoencoder). It loses by 7 to 10 % on three: **resnet50-imagenet**, clean and held out, where the peak comes out at a
+  quarter to a half of the best; **digits-cnn**, 600 steps, not averaged, whose seeds differ by 20 %; and **digits-mlp**, where the
+  best schedule is WSD at an LR just below where the network breaks, and horizon is 2 % behind the tuned cosine.
+- The mean over all is 1.015; of the tuned schedules cosine has 1.016 and linear 1.018, each with 6 to 12 runs of tuning
+  a task. The aim of 1.00, and of no task above 1.03, is **missed**.
+- It reaches the tuned cosine's loss in 1.1 to 1.4x fewer steps on nine tasks, search not counted, and not at all on the
+  autoencoder and digits-cnn; resnet50-imagenet has no tuned cosine.
+- The spread over seeds is no wider than the best tuned schedule's on five tasks (MLP, convolution net, LSTM, GRU,
+  digits-mlp), level on digits-cnn, wider on the others, most on Transformer and BERT, where a peak that comes out a factor 1.5 higher costs
+  8 to 10 %.
+- **Averaging** is worth 1.3 % in the mean over the eight tasks where **horizon-plain** was run too (2 to 4 % on five of
+  them, nothing on digits-cnn, which is too short for it, -1.4 % on digits-mlp).
+- **Tuned Schedule-Free** is within 1 % of horizon on four tasks, ahead on LSTM and digits-mlp, behind on autoencoder and
+  digits-cnn; it had 6 to 13 runs of tuning. At its default LR it is far behind, but for the convolution net, where
+  it is the best of all.
+- **Tuned WSD** is the best schedule on transformer, LSTM, autoencoder and digits-mlp and fails on digits-cnn. A tuned
+  constant LR is 5 to 22 % behind. **Prodigy**, which needs no tuning either, is second on digits-mlp, 4 to 15 % behind on
+  six tasks, and two of its three networks on digits-cnn die.
+- **Hand-tuned** schedules of the original papers, made for full size, are 15 to 80 % behind on the narrow models.
+- **Algorithm 1 as printed** is 5 to 12 % behind on GRU, LSTM, BERT and digits-mlp, 36 % on the En-De Transformer, and
+  fails on the others: short probes forecast below zero, LRs near the top of the interval win, and networks die.
+  The paper's own stages have ten to a hundred times the steps.
 """
 
 
 END = """## What was not measured
 
-- **The paper's own models**: no rows of VGG-16, ResNet-50, Transformer or BERT, not even in the narrow `cpu` profile.
-  On a busy core one plain run takes one minute (BERT) to more than three (VGG-16), Algorithm 1 twice that, a tuned
-  rival ten times. So no table here says whether the paper's numbers come out at its scale; `fine-tuning` has no rows.
-- **ASHA, PBT and PB2**: in the code, not in the rows. Hand-tuned schedules belong to the models of the first line.
+- **The paper's own models at full size**: never run whole, here or elsewhere. resnet50-cifar10 takes minutes a run even
+  in its narrow profile, and vgg16-cifar100 differs from vgg16-cifar10 in its last layers only: no rows. Algorithm 1 on
+  VGG-16 and ResNet-50, OneCycle, WSD and Schedule-Free on the four: no rows. So nothing here says whether the paper's
+  numbers come out at its scale.
+- **ASHA, PBT and PB2**: in the code, not in the rows.
 - A **constant** LR on GRU and transformer.
 - **Fewer seeds** than five for most rivals added later; two tasks at most for the paper's tables.
 - **Raw rows**: `benchmarks/results/`; each table again: `autolrs bench table benchmarks/results/*.jsonl --name NAME`,
@@ -107,8 +122,7 @@ SECTIONS = (
         "methods",
         lambda row: row["task"] == "digits-mlp",
         """
-VGG-16 on CIFAR-10 takes minutes a run even in its narrow `cpu` profile, so the comparison is on the smallest task. Its
-cost is in runs, where the paper gives seconds. RTHO and MARTHE begin at the top of the interval, as in the paper; here
+Several of these methods take dozens of runs, so the comparison is on the smallest task. Its cost is in runs, where the paper gives seconds. RTHO and MARTHE begin at the top of the interval, as in the paper; here
 that is an LR of 1, far above the best, which does them no favour.
 
 - **Holds**: Algorithm 1 ends below hypergradient descent and MARTHE for a fifteenth and a twentieth of their cost. RTHO
@@ -116,7 +130,7 @@ that is an LR of 1, far above the best, which does them no favour.
 - **Does not hold**: Hyperband, behind in the paper, ends 20 % below Algorithm 1, at eight times its cost; BO with early
   stopping 14 %, at five times. What Hyperband found is to stop early: from .6 to .9 down to a hundredth of that in a
   fifth of the run.
-- **horizon** is 2 % behind Algorithm 1 in the mean, at half the cost and a quarter of the spread. digits-mlp is one of
+- **horizon** is 3 % behind Algorithm 1 in the mean, at half the cost and a quarter of the spread. digits-mlp is one of
   the tasks on which its defaults were chosen.
 """,
     ),
@@ -127,10 +141,9 @@ that is an LR of 1, far above the best, which does them no favour.
         """
 The columns are those of the headline.
 
-- **horizon loses here**, 13 % behind the tuned WSD, and without averaging 9 %; it is level with the tuned cosine,
-  linear and OneCycle. What ends lower (Hyperband, BO, WSD, plateau, tuned Schedule-Free, Prodigy) has another shape of
-  schedule or another optimizer, which choosing a peak cannot find. With averaging the test loss is lowest before the
-  middle of the run, 5 % below its end, and then rises.
+- **horizon loses here**, 9 % behind the tuned WSD and 2 to 3 % behind the tuned cosine, linear and OneCycle. What ends
+  lower (Hyperband, BO, WSD, plateau, tuned Schedule-Free, Prodigy) has another shape of schedule or another optimizer,
+  which choosing a peak cannot find. The methods of the headline have 20 seeds here, the others 3 or 5.
 - **Prodigy**, with nothing to tune, is second, from 3 seeds that differ by 30 %. **D-Adaptation** fails: with SGD it
   takes an LR at which the network dies.
 - **CLR** with bounds by the range test equals the tuned cosine for three runs of tuning, but for its 1cycle variant.
@@ -231,7 +244,8 @@ Six constant LRs across the interval, two seeds, digits-mlp and fashion-mlp: 100
         """
 Cosine is tuned on another seed. Older rows have no accuracy; where one of a method's is missing, losses are shown.
 
-- **Holds** for **horizon** as far as the size goes: its spread is a third to three times the tuned cosine's.
+- **Holds** for **horizon** as far as the size goes on most tasks; not on Transformer and BERT, whose loss depends on the
+  peak more than elsewhere.
 - **Does not hold** for Algorithm 1: the paper's ten trials differ by .14 points; here five differ by .8 where it works
   (digits-mlp), and on fashion-mlp and digits-cnn three of five end with a dead network.
 """,
