@@ -44,13 +44,13 @@ Tasks are real and small (two cores, seconds a run; `src/autolrs/bench/tasks/`).
   mended, and transformer-wmt14 and bert-pretraining that the peak was too high: they became development tasks
   when the correction was raised ([research log](research-log.md#what-the-papers-models-showed)). resnet50-imagenet
   was run once, after that.
-- The paper's models are narrow members of the same code here: VGG-16 and ResNet-50 at an eighth of their width (ResNet-50
-  with a block a stage) on CIFAR-10 and Fashion-MNIST, a Transformer of width 64 on message catalogues, BERT of width 48
-  on the King James Bible. About a minute a run.
+- The paper's models are narrow members of the same code here: VGG-16 and ResNet-50 at an eighth of their width
+  (ResNet-50 with a block a stage) on CIFAR-10 and Fashion-MNIST, a Transformer of width 64 on message catalogues,
+  BERT of width 48 on the King James Bible. About a minute a run.
 - Rows of **horizon**, those in `digits.jsonl`, `paper-tasks.jsonl`, `ablations.jsonl`, `methods.jsonl` and
-  `rivals.jsonl`, and Algorithm 1's on digits-cnn were run from clean commits, which they name. All others (rivals on the
-  first five tasks and the GRU) were run from working copies: their `commit` is the one checked out, not exactly the code
-  that ran. `retired/` has rows of older defaults, and five seeds of digits that twenty replaced.
+  `rivals.jsonl`, and Algorithm 1's on digits-cnn were run from clean commits, which they name. All others (rivals on
+  the first five tasks and the GRU) were run from working copies: their `commit` is the one checked out, not exactly
+  the code that ran. `retired/` has rows of older defaults, and five seeds of digits that twenty replaced.
 - Seconds in the rows are of a shared, busy machine and compare nothing; costs are counted in steps.
 
 After the headline come the tables of the AutoLRS paper, at the same small scale, with the paper's own numbers.
@@ -62,26 +62,27 @@ After the headline come the tables of the AutoLRS paper, at the same small scale
 TAIL = """
 ### In words
 
-- **horizon**, with nothing tuned, is within 2.5 % of the best tuned schedule on nine of the twelve tasks: below it on six
-  (MLP, convolution net, transformer, LSTM, GRU, VGG-16), 1 to 2 % above it on three (BERT, the En-De Transformer,
-  autoencoder). It loses by 7 to 10 % on three: **resnet50-imagenet**, clean and held out, where the peak comes out at a
-  quarter to a half of the best; **digits-cnn**, 600 steps, not averaged, whose seeds differ by 20 %; and **digits-mlp**, where the
-  best schedule is WSD at an LR just below where the network breaks, and horizon is 2 % behind the tuned cosine.
+- **horizon**, with nothing tuned, is within 2.5 % of the best tuned schedule on nine of the twelve tasks: below it on
+  six (MLP, convolution net, transformer, LSTM, GRU, VGG-16), 1 to 2 % above it on three (BERT, the En-De Transformer,
+  autoencoder). It loses by 7 to 10 % on three: **resnet50-imagenet**, clean and held out, where the peak comes out at
+  a quarter to a half of the best; **digits-cnn**, 600 steps, not averaged, whose seeds differ by 20 %; and
+  **digits-mlp**, where the best schedule is WSD at an LR just below where the network breaks, and horizon is 2 %
+  behind the tuned cosine.
 - The mean over all is 1.015; of the tuned schedules cosine has 1.016 and linear 1.018, each with 6 to 12 runs of tuning
   a task. The aim of 1.00, and of no task above 1.03, is **missed**.
 - It reaches the tuned cosine's loss in 1.1 to 1.4x fewer steps on nine tasks, search not counted, and not at all on the
   autoencoder and digits-cnn; resnet50-imagenet has no tuned cosine.
 - The spread over seeds is no wider than the best tuned schedule's on five tasks (MLP, convolution net, LSTM, GRU,
-  digits-mlp), level on digits-cnn, wider on the others, most on Transformer and BERT, where a peak that comes out a factor 1.5 higher costs
-  8 to 10 %.
-- **Averaging** is worth 1.3 % in the mean over the eight tasks where **horizon-plain** was run too (2 to 4 % on five of
+  digits-mlp), level on digits-cnn, wider on the others, most on Transformer and BERT, where a peak that comes out a
+  factor 1.5 higher costs 8 to 10 %.
+- **Averaging** is worth 1.3 % in the mean over the eight tasks where **horizon-plain** was run too (1 to 3 % on six of
   them, nothing on digits-cnn, which is too short for it, -1.4 % on digits-mlp).
-- **Tuned Schedule-Free** is within 1 % of horizon on four tasks, ahead on LSTM and digits-mlp, behind on autoencoder and
-  digits-cnn; it had 6 to 13 runs of tuning. At its default LR it is far behind, but for the convolution net, where
-  it is the best of all.
+- **Tuned Schedule-Free** is within 1 % of horizon on four tasks, ahead on LSTM and digits-mlp, behind on autoencoder
+  and digits-cnn; it had 6 to 13 runs of tuning. At its default LR it is far behind, but for the convolution net,
+  where it is the best of all.
 - **Tuned WSD** is the best schedule on transformer, LSTM, autoencoder and digits-mlp and fails on digits-cnn. A tuned
-  constant LR is 5 to 22 % behind. **Prodigy**, which needs no tuning either, is second on digits-mlp, 4 to 15 % behind on
-  six tasks, and two of its three networks on digits-cnn die.
+  constant LR is 5 to 22 % behind. **Prodigy**, which needs no tuning either, is second on digits-mlp, 4 to 15 %
+  behind on six tasks, and two of its three networks on digits-cnn die.
 - **Hand-tuned** schedules of the original papers, made for full size, are 15 to 80 % behind on the narrow models.
 - **Algorithm 1 as printed** is 5 to 12 % behind on GRU, LSTM, BERT and digits-mlp, 36 % on the En-De Transformer, and
   fails on the others: short probes forecast below zero, LRs near the top of the interval win, and networks die.
@@ -122,8 +123,9 @@ SECTIONS = (
         "methods",
         lambda row: row["task"] == "digits-mlp",
         """
-Several of these methods take dozens of runs, so the comparison is on the smallest task. Its cost is in runs, where the paper gives seconds. RTHO and MARTHE begin at the top of the interval, as in the paper; here
-that is an LR of 1, far above the best, which does them no favour.
+Several of these methods take dozens of runs, so the comparison is on the smallest task. Its cost is in runs, where
+the paper gives seconds. RTHO and MARTHE begin at the top of the interval, as in the paper; here that is an LR of 1,
+far above the best, which does them no favour.
 
 - **Holds**: Algorithm 1 ends below hypergradient descent and MARTHE for a fifteenth and a twentieth of their cost. RTHO
   diverges.
@@ -244,8 +246,8 @@ Six constant LRs across the interval, two seeds, digits-mlp and fashion-mlp: 100
         """
 Cosine is tuned on another seed. Older rows have no accuracy; where one of a method's is missing, losses are shown.
 
-- **Holds** for **horizon** as far as the size goes on most tasks; not on Transformer and BERT, whose loss depends on the
-  peak more than elsewhere.
+- **Holds** for **horizon** as far as the size goes on most tasks; not on Transformer and BERT, whose loss depends on
+  the peak more than elsewhere.
 - **Does not hold** for Algorithm 1: the paper's ten trials differ by .14 points; here five differ by .8 where it works
   (digits-mlp), and on fashion-mlp and digits-cnn three of five end with a dead network.
 """,
