@@ -111,7 +111,7 @@ class Settings:
     )
 
     # All strategies
-    keep_best: bool | str = False  # keep the state with the lowest validation loss; "auto" in PyTorch with "horizon"
+    keep_best: bool | str = False  # the state with the lowest validation loss; "auto" with "horizon" in PyTorch and JAX
     replay_bytes: int = 1 << 30  # batches cached for replay; past it the stream goes on and the journal says so
 
     def __post_init__(self) -> None:

@@ -481,7 +481,9 @@ class Session:
     def _conclude_looks(self) -> None:
         """Where nobody asked to do that himself, a run that has clearly overfitted ends with its best state."""
         looks, best = self.state.looks, self.state.best
-        if self.state.settings.keep_best == "auto" and self._best is not None and best and overfitted(looks):
+        if self.state.settings.keep_best != "auto" or self._best is None or best is None:
+            return
+        if self._on_first(lambda: overfitted(looks)):
             self.note(
                 f"validation loss {looks[-1]:.6g} at the end and {best.loss:.6g} after {best.step} steps, more than "
                 f"it moves by chance: the run ends with the state of step {best.step}"

@@ -59,14 +59,13 @@ def _bundle(split: data.Split, seed: int, model: Callable[[], nn.Module], batch:
     )
 
 
-def _few(split: data.Split, size: int) -> data.Split:
-    """The first images of each part."""
-    return data.Split(*(tuple(tensor[:size] for tensor in part) for part in split))
+def _few(split: data.Split, size: int | None = None) -> data.Split:
+    """The first `size` images of each part; by default all for training and 2000 of the others.
 
-
-def _quickly_tested(split: data.Split) -> data.Split:
-    """Fewer held-out images: testing ten thousand 32 times takes longer than training the narrow networks."""
-    return data.Split(split.train, *(tuple(tensor[:2000] for tensor in part) for part in split[1:]))
+    Testing ten thousand 32 times takes longer than training the narrow networks.
+    """
+    sizes = (size, *[size or 2000] * 2)
+    return data.Split(*(tuple(tensor[:n] for tensor in part) for n, part in zip(sizes, split, strict=True)))
 
 
 def _cifar(
@@ -91,7 +90,7 @@ def _cifar(
 
     small: dict[str, Any] = {"find_data": _pictures.find_cifar10, "hand_tuned": own}
     return Task(
-        name, short, lr, lambda seed: _bundle(_quickly_tested(_pictures.cifar10()), seed, make(share), batch, True),
+        name, short, lr, lambda seed: _bundle(_few(_pictures.cifar10()), seed, make(share), batch, True),
         held_out=True, **small,
         others=(
             Task(
@@ -178,8 +177,13 @@ def _build_imagenet(seed: int) -> Bundle:
 
 
 def _build_narrow(seed: int, width: int, size: int | None) -> Bundle:
-    split = _quickly_tested(_pictures.fashion()) if size is None else _few(_pictures.fashion(), size)
-    return _bundle(split, seed, lambda: ResNet50(10, "imagenet", width, (1, 1, 1, 1), channels=1), 64, False)
+    return _bundle(
+        _few(_pictures.fashion(), size),
+        seed,
+        lambda: ResNet50(10, "imagenet", width, (1, 1, 1, 1), channels=1),
+        64,
+        False,
+    )
 
 
 def _imagenet_steps(optimizer: torch.optim.Optimizer, total: int) -> Any:

@@ -29,8 +29,8 @@ from autolrs.core.strategies import horizon_replan as replan
 from autolrs.core.strategies.horizon_plan import (
     MAX_MINIS,
     Plan,
-    affordable_looks,
     affords_another,
+    look_interval,
     plan,
     warmup_steps,
 )
@@ -321,6 +321,6 @@ def _stretch(state: State, budget: Plan, peak: float, why: str, octaves: float =
     steps = max(end - done, profile[0].steps if len(profile) > 1 else 0)
     looks = 0
     if state.settings.keep_best == "auto" and state.validation and not state.look_every and not done:
-        looks = affordable_looks(state, budget)
+        looks = look_interval(state, budget)
     guarded = state.all_failures < MAX_FAILURES
     return Commit(state.stage, cut(profile, 0, steps), None, why, guarded, look_every=looks)

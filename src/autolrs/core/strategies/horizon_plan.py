@@ -63,29 +63,34 @@ def affords_another(state: State, budget: Plan) -> bool:
     """
     settings = state.settings
     each = _price(settings, budget.mini_steps, state.validation)
-    looked = state.committed_steps // state.looking if state.looking else 0  # those have money of their own
-    spent = state.raw_steps - state.committed_steps + (state.evaluations - looked) * settings.evaluate_cost
-    promised = len(state.outstanding) + REPLAN_RUNS * sum(end > state.committed_steps for end in budget.replans)
-    return spent + (promised + 1) * each <= _money(settings, state.validation) + 1e-9 * each
+    return _left(state, budget) >= (len(state.outstanding) + 1) * each - 1e-9 * each
 
 
-def affordable_looks(state: State, budget: Plan) -> int:
+def look_interval(state: State, budget: Plan) -> int:
     """Committed steps between two looks at the validation loss, paid by what the search has left; 0 if that is little.
 
     Asked when the search is over.
     """
     settings = state.settings
     assert settings.total_steps is not None
-    spent = state.raw_steps + state.evaluations * settings.evaluate_cost
-    promised = REPLAN_RUNS * len(budget.replans) * _price(settings, budget.mini_steps, state.validation)
-    left = _money(settings, state.validation) - spent - promised
-    looks = int(min(LOOKS, left / settings.evaluate_cost + 1e-9 if settings.evaluate_cost else LOOKS))
+    each = settings.evaluate_cost
+    looks = min(LOOKS, int(_left(state, budget) / each + 1e-9)) if each else LOOKS
     return math.ceil(settings.total_steps / looks) if looks >= MIN_LOOKS else 0
 
 
 def warmup_steps(settings: Settings, total: int) -> int:
     """Steps of the warm-up of a run of `total` steps."""
     return max(1, settings.warmup_steps or round(settings.warmup_fraction * total))
+
+
+def _left(state: State, budget: Plan) -> float:
+    """Steps' worth that is not spent, nor kept for re-planning that is still to come."""
+    settings = state.settings
+    looked = state.committed_steps // state.looking if state.looking else 0  # those have money of their own
+    spent = state.raw_steps - state.committed_steps + (state.evaluations - looked) * settings.evaluate_cost
+    replans = REPLAN_RUNS * sum(end > state.committed_steps for end in budget.replans)
+    kept = replans * _price(settings, budget.mini_steps, state.validation)
+    return _money(settings, state.validation) - spent - kept
 
 
 def _money(settings: Settings, validation: bool) -> float:
