@@ -218,9 +218,9 @@ def test_a_state_in_shards_cannot_go_on_with_another_number_of_ranks():
 
 def test_one_that_nobody_asked_for_is_left_behind_by_another_number_of_ranks():
     point = {"session": {"best": 3}, "snapshots": {3: {}, 4: {}}}
-    _forget_best(point)
+    assert _forget_best(point)
     assert point == {"session": {}, "snapshots": {4: {}}}
-    _forget_best(point)
+    assert not _forget_best(point)
     assert point["snapshots"] == {4: {}}
 
 

@@ -14,14 +14,15 @@ pytest.importorskip("torch.distributed")
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(280)]
 
-RUNS = ["fsdp", "tensor parallel", "averaged", "between probes", "zero", "tracked"]
-WORK = ["fsdp", "tensor parallel", "averaged"]
+RUNS = ["fsdp", "tensor parallel", "averaged", "looked", "between probes", "zero", "tracked"]
+WORK = ["fsdp", "tensor parallel", "averaged", "looked"]
 
 
 @pytest.fixture(scope="module")
 def by_two(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
-    launch("reshard_worker.py", folder, "begin", *RUNS)
+    begun = launch("reshard_worker.py", folder, "begin", *RUNS)
+    assert all(rank["looked"]["kept"] for rank in begun)  # there is a best state to leave behind
     return folder
 
 
@@ -48,9 +49,9 @@ def check(ranks, name):
     for rank in ranks:
         assert rank[name]["error"] == "no error"
         assert rank[name]["same"] and rank[name]["begun"] == 20
-        assert rank[name]["committed"] == (90 if name == "averaged" else 60)
+        assert rank[name]["committed"] == (90 if name in ("averaged", "looked") else 60)
         # Weights, and of each three moments; with averages two more.
-        assert rank[name]["tensors"] == {"fsdp": 24, "tensor parallel": 16, "averaged": 36}[name]
+        assert rank[name]["tensors"] == {"fsdp": 24, "tensor parallel": 16, "averaged": 36, "looked": 36}[name]
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -61,7 +62,8 @@ def test_another_number_of_ranks_goes_on_with_the_same_bits(by_two, tmp_path, si
     for name in set(WORK) & set(runs):
         check(ranks, name)
         notes = [e.message for e in journal.read(folder / name) if type(e).__name__ == "Noted"]
-        assert any(f"going on with {size} ranks instead of 2" in note for note in notes)
+        (said,) = [note for note in notes if f"going on with {size} ranks instead of 2" in note]
+        assert ("the best state so far lay in shards and is left behind" in said) == (name == "looked")
     for rank in ranks:
         sizes = f"ValueError: this run was saved by 2 ranks and there are {size} now: "
         assert sizes + "a sharded one that was saved between two commits must go on" in rank["between probes"]["error"]

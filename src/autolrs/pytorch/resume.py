@@ -107,8 +107,7 @@ def _go_on(auto: AutoLRS, ranks: Comm) -> None:
         return
     before, auto._point = saved.get("ranks", 1), saved.get("id", "")
     if before != ranks.size:
-        if saved.get("shards") and auto.settings.keep_best == "auto":
-            _forget_best(saved)
+        left = saved.get("shards") and auto.settings.keep_best == "auto" and _forget_best(saved)
         _check_spread(saved, auto, f"this run was saved by {before} ranks and there are {ranks.size} now")
     auto._load(saved, own_journal=True)
     if before != ranks.size:
@@ -116,6 +115,7 @@ def _go_on(auto: AutoLRS, ranks: Comm) -> None:
         auto.session.note(
             f"going on with {ranks.size} ranks instead of {before}: what is not sharded is rank 0's, random "
             "numbers begin as the script seeded them, and the data at the start of the epoch"
+            + ("; the best state so far lay in shards and is left behind" if left else "")
         )
     if remark:
         auto.session.note(remark)
@@ -123,9 +123,9 @@ def _go_on(auto: AutoLRS, ranks: Comm) -> None:
             warnings.warn(remark, RuntimeWarning, stacklevel=3)
 
 
-def _forget_best(saved: dict[str, Any]) -> None:
-    """Let a best state in shards go, where nobody asked for it: looks from here on may find another."""
-    saved["snapshots"].pop(saved["session"].pop("best", None), None)
+def _forget_best(saved: dict[str, Any]) -> bool:
+    """Let a best state in shards go, if there is one that nobody asked for: looks from here on may find another."""
+    return saved["snapshots"].pop(saved["session"].pop("best", None), None) is not None
 
 
 def _check_spread(saved: dict[str, Any], auto: AutoLRS, what: str) -> None:

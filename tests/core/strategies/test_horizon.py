@@ -79,10 +79,10 @@ def test_plan_fits_budgets_from_200_to_a_million_steps(total):
 @pytest.mark.parametrize("problem", ["quadratic", "power"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_final_loss_is_close_to_the_best_peak_from_a_wide_interval(problem, seed):
-    host, state, _ = run(3000, problem=problem, seed=seed)
+    # By default the peak errs low: real networks break above the best one. "power" does not, and would pay for it.
+    host, state, _ = run(3000, problem=problem, seed=seed, **({"horizon_shift": 1.1} if problem == "power" else {}))
     best = min(final_loss(full_profile(state.settings, 3000, lr), problem) for lr in np.geomspace(0.01, 2, 12))
-    # The peak errs low, since real networks break above the best one; "power" has no such edge, and pays for it.
-    assert host.evaluate() <= (1.15 if problem == "quadratic" else 1.2) * best
+    assert host.evaluate() <= 1.15 * best
 
 
 def test_schedule_warms_up_and_decays_to_zero_in_one_piece():
