@@ -15,17 +15,17 @@ from autolrs.report.info import gather
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("validation", [False, True])
 def test_the_steps_lead_to_the_peak_that_was_trained(seed, validation):
-    # If this fails after a change of the strategy, `choice._chain` has to follow it.
+    # If this fails after a change of the strategy, `choice.horizon_choice` has to follow it.
     run = gather(events_of(strategy="horizon", total_steps=3000, lr=(1e-4, 50.0), seed=seed, validation=validation))
     choice = horizon_choice(run)
-    assert choice is not None and choice.centre is not None and choice.drawn is not None
+    assert choice is not None and choice.centre is not None
     assert choice.peak == pytest.approx(peak_lr(run.schedule.segments))
-    assert choice.drawn * choice.correction == pytest.approx(choice.peak)
+    assert choice.centre * choice.correction == pytest.approx(choice.peak)
     assert sum(mini.weight for mini in choice.minis) == pytest.approx(1.0)
     assert min(mini.shortfall for mini in choice.minis) == 0.0
     low, high = choice.plausible
     assert low <= choice.peak <= high
-    assert f"{choice.landmark:.3g}" in choice.words
+    assert f"{choice.centre:.3g}" in choice.words
 
 
 def test_the_ramp_has_one_loss_for_each_lr():

@@ -12,7 +12,7 @@ from autolrs.core import strategies
 from autolrs.core.engine import fold
 from autolrs.core.overfitting import MIN_LOOKS
 from autolrs.core.settings import LOOKS, Settings
-from autolrs.core.types import Committed, Failed, Looked, Noted
+from autolrs.core.types import Aborted, Committed, Failed, Looked, Noted, Probed
 from autolrs.run.session import Session, drive
 from helpers import RecordingHost, of_kind
 
@@ -272,18 +272,31 @@ class Learning(Overfitting):
 
 @pytest.mark.parametrize("total", [300, 600, 1000, 2400, 20_000])
 @pytest.mark.parametrize("evaluate_cost", [0.0, 10 / 3, 40.0])
-def test_looks_take_what_the_search_has_left_and_no_more(total, evaluate_cost):
+def test_looks_take_what_the_search_has_left_and_cost_it_one_run_at_most_beyond_the_third(total, evaluate_cost):
     more = {"total_steps": total, "evaluate_cost": evaluate_cost}
     session, host, events = whole(AUTO, Learning(), **more)
-    plain, other, _ = whole(AUTO, Learning(), **more, keep_best=False)
+    plain, other, without = whole(AUTO, Learning(), **more, keep_best=False)
     looks = of_kind(events, Looked)
-    assert host.lrs == other.lrs and session.state.schedule == plain.state.schedule
     assert len(looks) == 0 or MIN_LOOKS <= len(looks) <= LOOKS
     assert (session.state.raw_steps + session.state.evaluations * evaluate_cost) / total <= 1.15 + 1e-9
+    asked, alone = (len(of_kind(e, Probed)) + len(of_kind(e, Aborted)) for e in (events, without))
+    if asked == alone:
+        assert host.lrs == other.lrs and session.state.schedule == plain.state.schedule
+    else:
+        assert looks and asked - 1 >= 3  # the ramp is one of them
     left = 0.15 * total - (plain.state.raw_steps - total) - plain.state.evaluations * evaluate_cost
     if left >= MIN_LOOKS * evaluate_cost:
-        assert looks and looks[-1].step == total
+        assert looks and asked == alone
+    if looks:
+        assert looks[-1].step == total
     assert fold(events) == session.state
+
+
+@pytest.mark.parametrize("total", [1000, 1200, 1500, 2000, 3000, 10_000])
+def test_from_a_thousand_steps_on_any_run_with_validation_is_looked_at(total):
+    session, _, events = whole(AUTO, Learning(), total_steps=total, averaging=True)
+    assert len(of_kind(events, Looked)) >= MIN_LOOKS
+    assert session.state.raw_steps + session.state.evaluations * 10 / 3 <= 1.15 * total + 1e-9
 
 
 def test_a_run_that_overfits_ends_with_its_best_state_and_the_journal_says_so():

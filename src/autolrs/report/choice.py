@@ -33,7 +33,6 @@ class Choice:
     landmark: float
     minis: tuple[MiniRun, ...]
     centre: float | None  # weighted mean of the miniature runs; None where no chain of steps led to the peak
-    drawn: float | None  # after the pull of the landmark
     correction: float  # factor for the longer horizon
     peak: float
     plausible: tuple[float, float] | None  # peaks that the miniature runs could not tell from the best
@@ -64,28 +63,22 @@ def horizon_choice(run: RunInfo) -> Choice | None:
         short = tried.get(octave, math.inf)
         share = weights.get(octave, 0.0) / total
         minis.append(MiniRun(probe.index, probe.lr, losses, probe.forecast, short, share, probe.status))
-    correction = 2.0**-run.settings.horizon_shift
-    chain = _chain(tried, weights, mark, correction, peak)
-    if chain is None:
-        return Choice(ramp, mark, tuple(minis), None, None, correction, peak, None, words=words)
-    centre, drawn = chain
+    correction = 2.0 ** -horizon.horizon_octaves(state) if minis else 1.0
+    centre = _centre(tried, weights, mark)
+    if centre is None or not math.isclose(centre * correction, peak, rel_tol=1e-6):  # cut to the interval
+        return Choice(ramp, mark, tuple(minis), None, correction, peak, None, words=words)
     low, high, ends = _plausible({k: v for k, v in tried.items() if math.isfinite(v)})
     moved = peak / centre  # what was done to the centre is done to the interval around it
     interval = (mark * 2.0**low * moved, mark * 2.0**high * moved)
-    return Choice(ramp, mark, tuple(minis), centre, drawn, correction, peak, interval, ends, words)
+    return Choice(ramp, mark, tuple(minis), centre, correction, peak, interval, ends, words)
 
 
-def _chain(
-    tried: dict[int, float], weights: dict[int, float], mark: float, correction: float, peak: float
-) -> tuple[float, float] | None:
-    """Centre and drawn centre; None unless they do lead to the peak (it was cut to the interval, or no run ended)."""
+def _centre(tried: dict[int, float], weights: dict[int, float], mark: float) -> float | None:
+    """The weighted mean of the miniature runs' LRs; None if no run ended."""
     total = sum(weights.values())
     if not total:
         return None
-    centre = sum(weight * octave for octave, weight in weights.items()) / total
-    pull = horizon.LANDMARK_WEIGHT * min(max(-centre, horizon.LANDMARK_REACH[0]), horizon.LANDMARK_REACH[1])
-    drawn = mark * 2.0 ** (centre + pull)
-    return (mark * 2.0**centre, drawn) if math.isclose(drawn * correction, peak, rel_tol=1e-6) else None
+    return float(mark * 2.0 ** (sum(weight * octave for octave, weight in weights.items()) / total))
 
 
 def _plausible(tried: dict[int, float]) -> tuple[float, float, tuple[bool, bool]]:

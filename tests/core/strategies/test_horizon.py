@@ -19,6 +19,7 @@ from autolrs.core.strategies.horizon import (
     affords_another,
     choose,
     full_profile,
+    horizon_octaves,
     landmark,
     limits,
     plan,
@@ -279,10 +280,39 @@ CURVES = [(-2, 1.0, *np.linspace(1.9, 1.05, 8)), (-3, 1.01, *np.linspace(1.9, 1.
 @pytest.mark.parametrize(("scale", "offset"), [(1e-6, 0.0), (1e6, 0.0), (1.0, -50.0)])
 def test_response_does_not_depend_on_the_losses_scale_or_sign(scale, offset):
     plain, other = searched(MINIS), searched(MINIS, scale, offset)
-    assert choose(other)[0] == pytest.approx(choose(plain)[0], rel=1e-6)
+    usual = plain.settings.horizon_shift
+    moved = 0.0 if offset == 0 else horizon_octaves(plain) - usual  # of losses below 0 nobody can say how far they fell
+    assert horizon_octaves(other) == pytest.approx(horizon_octaves(plain) - moved)
+    assert choose(other)[0] == pytest.approx(choose(plain)[0] * 2.0**moved, rel=1e-6)
     assert responses(other) == pytest.approx(responses(plain), rel=1e-4)
     given = [limits(searched(CURVES, *how), -4, 100, 12) for how in ((1.0, 0.0), (scale, offset))]
     assert given[1] == pytest.approx([offset + scale * limit for limit in given[0]], rel=1e-6)
+
+
+def ended(loss):
+    """A search from a loss of 1.99 in which the best miniature run ended at `loss`."""
+    return searched([(-2, loss), (-3, 1.9), (-1, 1.9)])
+
+
+def test_the_further_miniature_runs_bring_the_loss_down_the_less_is_taken_off_for_the_horizon():
+    taken = [horizon_octaves(ended(1.99 * share)) for share in (0.9, 0.6, 0.3, 0.2, 0.05)]
+    assert taken == sorted(taken, reverse=True) and len(set(taken)) == len(taken)
+    usual = ended(1.99).settings.horizon_shift
+    assert horizon_octaves(ended(1.99 * math.exp(-1.2))) == pytest.approx(usual)
+    # Beyond what was measured it stays: a loss that fell a thousandfold says no more than one that fell tenfold.
+    assert horizon_octaves(ended(0.002)) == horizon_octaves(ended(0.1)) == pytest.approx(usual - 0.36)
+    assert horizon_octaves(ended(1.98)) == horizon_octaves(ended(1.5)) == pytest.approx(usual + 0.48)
+
+
+@pytest.mark.parametrize("loss", [0.0, -1.0, math.inf])
+def test_where_the_fall_of_the_loss_cannot_be_told_the_usual_correction_is_taken(loss):
+    state = searched([(-2, loss), (-3, math.inf), (-1, math.inf)])
+    assert horizon_octaves(state) == state.settings.horizon_shift
+    assert math.isfinite(choose(state)[0])
+
+
+def test_the_words_say_how_far_the_loss_fell_and_what_that_did():
+    assert "brought the loss down to 0.5 of its start, so x 0.33 for the longer horizon" in choose(ended(0.995))[1]
 
 
 def test_limits_close_in_on_the_best_run_and_the_first_three_have_none():

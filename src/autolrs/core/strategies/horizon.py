@@ -8,8 +8,8 @@ higher peak than a long one: the horizon correction.
 2. Miniature runs, 2 % each, from the same snapshot on the same batches, at LRs a factor 2 apart: first two octaves
    below the landmark, then towards whichever side is promising, until both are clearly worse or the money is spent.
    One that diverges is stopped, and so is one (after the first three) that is clearly losing.
-3. The peak is the mean of their log LRs weighted by how well they did, drawn a quarter of the way to the landmark and
-   lowered by the horizon correction.
+3. The peak is the mean of their log LRs weighted by how well they did, lowered by the horizon correction: the less,
+   the further down they brought the loss.
 4. Everything is put back, and the whole run is trained from step 0. With `replan_at`, miniature anneals part-way ask
    whether the LR may be higher (horizon_replan.py).
 
@@ -51,14 +51,14 @@ from autolrs.core.types import (
 START = -2  # octaves from the landmark, which lies at the edge of divergence, to where the best peak usually is
 FIRST = (START, START - 1, START + 1)  # tried whatever they show
 RAMP_ONLY = -2.0  # octaves from the landmark where nothing else is known: best in the mean for runs of 250 to 600 steps
-TEMPERATURE = 0.02  # of the weights, in units of the progress that the best miniature run made
+TEMPERATURE = 0.015  # of the weights, in units of the progress that the best miniature run made
 PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
 RETREAT = 0.25  # of the LR, when the run itself meets a loss that is not finite
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
-LANDMARK_WEIGHT = 0.25  # share of the answer that the ramp gives: its errors are others than the miniature runs'
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
-LANDMARK_REACH = (-2.0, 3.0)  # octaves beyond which the landmark is an outlier and pulls no further
+DESCENTS = (0.4, 1.2, 1.8)  # log of the factor by which miniature runs brought the loss down: least, usual, most
+SHIFT_PER_DESCENT = 0.6  # octaves of the horizon correction; measured between the least and the most
 TAIL = (
     0.3  # without validation a miniature run is judged by its training loss over this last share, where the LR is small
 )
@@ -190,6 +190,22 @@ def next_offset(state: State) -> int | None:
     return min(open_sides)[1] if open_sides else None
 
 
+def descent(state: State) -> float:
+    """The log of the factor by which the best miniature run brought the loss down, as far as that was measured."""
+    low, usual, high = DESCENTS
+    start, best = _start(state), min(_value(probe) for probe in state.probes[1:])
+    return _within(math.log(start / best), low, high) if start > 0 and 0 < best < math.inf else usual
+
+
+def horizon_octaves(state: State) -> float:
+    """By how many octaves the whole run's best peak is expected to lie below the miniature runs'.
+
+    Where these have hardly begun to learn, as of language models, they know the run's beginning only, which bears a
+    higher LR than the rest; where they have come far, they are like the whole.
+    """
+    return state.settings.horizon_shift - SHIFT_PER_DESCENT * (descent(state) - DESCENTS[1])
+
+
 def choose(state: State) -> tuple[float, str]:
     """The peak LR, and why, in words."""
     settings = state.settings
@@ -206,13 +222,13 @@ def choose(state: State) -> tuple[float, str]:
     octaves = np.array(list(tried))
     weights = np.exp(-np.array(list(tried.values())) / TEMPERATURE)
     centre = float(weights @ octaves / weights.sum())
-    pull = LANDMARK_WEIGHT * min(max(-centre, LANDMARK_REACH[0]), LANDMARK_REACH[1])
-    peak = _within(mark * 2.0 ** (centre + pull - settings.horizon_shift), *search_interval(settings))
+    shift = horizon_octaves(state)
+    peak = _within(mark * 2.0 ** (centre - shift), *search_interval(settings))
     low, best, high = min(tried), min(tried, key=lambda octave: tried[octave]), max(tried)
     return peak, (
         f"{len(state.probes) - 1} miniature runs from {mark * 2.0**low:.3g} to {mark * 2.0**high:.3g}: best at "
-        f"{mark * 2.0**best:.3g}, weighted centre {mark * 2.0**centre:.3g}; with the ramp's landmark {mark:.3g} "
-        f"and x {2.0**-settings.horizon_shift:.2f} for the longer horizon: peak {peak:.4g}"
+        f"{mark * 2.0**best:.3g}, weighted centre {mark * 2.0**centre:.3g}; they brought the loss down to "
+        f"{math.exp(-descent(state)):.2g} of its start, so x {2.0**-shift:.2f} for the longer horizon: peak {peak:.4g}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 
 from autolrs.core.engine import State
 from autolrs.core.overfitting import MIN_LOOKS
@@ -15,6 +16,7 @@ RAMP_STEPS = (
 )  # fewer say nothing; more would not fit whole into the journal, and decisions rest on what is there
 MIN_MINI_STEPS = 20
 MAX_MINIS = 7
+ENOUGH_MINIS = 3  # a fourth is worth less than knowing whether the run overfits
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,22 +24,23 @@ class Plan:
     """How the search budget is spent.
 
     `minis` is the number of miniature runs that are sure to fit, `replans` the committed steps at which the run is
-    planned anew.
+    planned anew, `looks` the number of looks at the validation loss that are kept for `keep_best="auto"`.
     """
 
     ramp_steps: int
     mini_steps: int
     minis: int
     replans: tuple[int, ...] = ()
+    looks: int = 0
 
 
 def plan(settings: Settings, *, validation: bool) -> Plan:
-    """Fit the search into `max_cost`: all of it, then fewer LRs, then no re-planning, the ramp alone, nothing.
+    """Fit the search into `max_cost`: all of it, then fewer LRs, no looks, no re-planning, the ramp alone, nothing.
 
     >>> plan(Settings(total_steps=10_000, strategy="horizon"), validation=False)
-    Plan(ramp_steps=100, mini_steps=200, minis=7, replans=())
+    Plan(ramp_steps=100, mini_steps=200, minis=7, replans=(), looks=0)
     >>> plan(Settings(total_steps=10_000, strategy="horizon", replan_at=(0.25,)), validation=False)
-    Plan(ramp_steps=100, mini_steps=200, minis=4, replans=(2500,))
+    Plan(ramp_steps=100, mini_steps=200, minis=4, replans=(2500,), looks=0)
     """
     total, budget = settings.total_steps, _money(settings, validation)
     assert total is not None
@@ -48,10 +51,12 @@ def plan(settings: Settings, *, validation: bool) -> Plan:
     each = _price(settings, mini_steps, validation)
     ends = {max(round(share * total), warmup_steps(settings, total)) for share in settings.replan_at}
     replans = tuple(sorted(end for end in ends if end < total))
-    for wanted in (replans, ()):
-        minis = min(int((budget - ramp_steps) / each + 1e-9) - REPLAN_RUNS * len(wanted), MAX_MINIS)
-        if minis >= 2:
-            return Plan(ramp_steps, mini_steps, minis, wanted)
+    looks = MIN_LOOKS if settings.keep_best == "auto" and validation else 0
+    for wanted, kept in product((replans, ()), (looks, 0)):
+        left = budget - ramp_steps - kept * settings.evaluate_cost
+        minis = min(int(left / each + 1e-9) - REPLAN_RUNS * len(wanted), MAX_MINIS)
+        if minis >= (ENOUGH_MINIS if kept else 2):
+            return Plan(ramp_steps, mini_steps, minis, wanted, kept)
     return Plan(ramp_steps, mini_steps, 0)
 
 
@@ -59,11 +64,12 @@ def affords_another(state: State, budget: Plan) -> bool:
     """Whether one more miniature run fits, by the steps that were taken: what stopped runs have saved goes to others.
 
     Runs under way count in full, so that parallel ones are as many as one by one. Re-planning that is still to come
-    keeps its share.
+    keeps its share, and so do looks.
     """
     settings = state.settings
     each = _price(settings, budget.mini_steps, state.validation)
-    return _left(state, budget) >= (len(state.outstanding) + 1) * each - 1e-9 * each
+    left = _left(state, budget) - budget.looks * settings.evaluate_cost
+    return left >= (len(state.outstanding) + 1) * each - 1e-9 * each
 
 
 def look_interval(state: State, budget: Plan) -> int:
