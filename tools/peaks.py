@@ -117,7 +117,7 @@ def record(name: str, seed: int) -> Row:
     finite = [(probe.lr, horizon._value(probe)) for probe in state.probes[1:]]
     runs = [whole_run(name, seed, peak * 2.0**octave) for octave in OCTAVES]
     return {
-        "kind": "averaged" if averaged else "short" if total < 1000 else "plain",
+        "kind": ("short " if total < 1000 else "") + ("averaged" if averaged else "plain"),
         "task": name.removesuffix(":plain"),
         "seed": seed,
         "total_steps": total,
@@ -137,7 +137,7 @@ def rule(row: Row) -> float:
     weights = np.exp(-(values - best) / (start - best) / horizon.TEMPERATURE)
     least, usual, most = horizon.DESCENTS
     descent = min(max(math.log(start / best), least), most)
-    shift = AVERAGING_DEFAULTS["horizon_shift"] if row["kind"] == "averaged" else Settings.horizon_shift
+    shift = AVERAGING_DEFAULTS["horizon_shift"] if row["kind"].endswith("averaged") else Settings.horizon_shift
     shift -= horizon.SHIFT_PER_DESCENT * (descent - usual)
     return float(2.0 ** (weights @ octaves / weights.sum() - shift))
 

@@ -32,6 +32,8 @@ def render() -> str:
                 lines += ["| setting | type | default | meaning |", "|---|---|---|---|"]
                 table = True
             name, kind, default, meaning = (text or "" for text in field.groups())
+            if default == "(":
+                raise ValueError(f"`{name}` takes several lines in its dataclass: shorten the comment beside it")
             kind = kind.replace(" | ", " or ")  # a bar would end the cell
             lines.append(f"| `{name}` | `{kind}` | `{default}` | {meaning} |")
     lines += ["", "## Presets", ""]

@@ -272,12 +272,12 @@ def _mini(state: State, budget: Plan, octave: int) -> Probe:
     bottom = peak if state.settings.decay_to == 1 else 0.0
     profile = (Segment(warm, peak / warm, peak), Segment(budget.mini_steps - warm, peak, bottom))
     check = max(1, budget.mini_steps // 8)
-    metric_every = budget.mini_steps if state.validation else 0
+    metric_every = budget.mini_steps if budget.validated else 0
     return Probe(
         0,
         len(state.probes) + len(state.outstanding),
         profile,
-        "validation" if state.validation else "train",
+        "validation" if budget.validated else "train",
         metric_every,
         check,
         limits=limits(state, octave, budget.mini_steps, check),

@@ -24,7 +24,8 @@ class Plan:
     """How the search budget is spent.
 
     `minis` is the number of miniature runs that are sure to fit, `replans` the committed steps at which the run is
-    planned anew, `looks` the number of looks at the validation loss that are kept for `keep_best="auto"`.
+    planned anew, `looks` the number of looks at the validation loss that are kept for `keep_best="auto"`. Miniature
+    runs are judged by their validation loss if `validated`, or else by the training loss.
     """
 
     ramp_steps: int
@@ -32,15 +33,16 @@ class Plan:
     minis: int
     replans: tuple[int, ...] = ()
     looks: int = 0
+    validated: bool = False
 
 
 def plan(settings: Settings, *, validation: bool) -> Plan:
     """Fit the search into `max_cost`: all of it, then fewer LRs, no looks, no re-planning, the ramp alone, nothing.
 
     >>> plan(Settings(total_steps=10_000, strategy="horizon"), validation=False)
-    Plan(ramp_steps=100, mini_steps=200, minis=7, replans=(), looks=0)
+    Plan(ramp_steps=100, mini_steps=200, minis=7, replans=(), looks=0, validated=False)
     >>> plan(Settings(total_steps=10_000, strategy="horizon", replan_at=(0.25,)), validation=False)
-    Plan(ramp_steps=100, mini_steps=200, minis=4, replans=(2500,), looks=0)
+    Plan(ramp_steps=100, mini_steps=200, minis=4, replans=(2500,), looks=0, validated=False)
     """
     total, budget = settings.total_steps, _money(settings, validation)
     assert total is not None
@@ -48,15 +50,17 @@ def plan(settings: Settings, *, validation: bool) -> Plan:
     mini_steps = max(round(settings.mini_fraction * total), MIN_MINI_STEPS)
     if budget < ramp_steps:
         return Plan(0, 0, 0)
-    each = _price(settings, mini_steps, validation)
     ends = {max(round(share * total), warmup_steps(settings, total)) for share in settings.replan_at}
     replans = tuple(sorted(end for end in ends if end < total))
     looks = MIN_LOOKS if settings.keep_best == "auto" and validation else 0
-    for wanted, kept in product((replans, ()), (looks, 0)):
+    # In words: validation is given up only where three miniature runs do not fit with it, re-planning last of all.
+    ways = product((replans, ()), ((looks, True, ENOUGH_MINIS), (0, True, ENOUGH_MINIS), (0, False, 2)))
+    for wanted, (kept, validated, least) in ways:
+        judged = validation and validated
         left = budget - ramp_steps - kept * settings.evaluate_cost
-        minis = min(int(left / each + 1e-9) - REPLAN_RUNS * len(wanted), MAX_MINIS)
-        if minis >= (ENOUGH_MINIS if kept else 2):
-            return Plan(ramp_steps, mini_steps, minis, wanted, kept)
+        minis = int(left / _price(settings, mini_steps, judged) + 1e-9) - REPLAN_RUNS * len(wanted)
+        if minis >= least:
+            return Plan(ramp_steps, mini_steps, min(minis, MAX_MINIS), wanted, kept, judged)
     return Plan(ramp_steps, mini_steps, 0)
 
 
@@ -67,7 +71,7 @@ def affords_another(state: State, budget: Plan) -> bool:
     keeps its share, and so do looks.
     """
     settings = state.settings
-    each = _price(settings, budget.mini_steps, state.validation)
+    each = _price(settings, budget.mini_steps, budget.validated)
     left = _left(state, budget) - budget.looks * settings.evaluate_cost
     return left >= (len(state.outstanding) + 1) * each - 1e-9 * each
 
@@ -95,7 +99,7 @@ def _left(state: State, budget: Plan) -> float:
     looked = state.committed_steps // state.looking if state.looking else 0  # those have money of their own
     spent = state.raw_steps - state.committed_steps + (state.evaluations - looked) * settings.evaluate_cost
     replans = REPLAN_RUNS * sum(end > state.committed_steps for end in budget.replans)
-    kept = replans * _price(settings, budget.mini_steps, state.validation)
+    kept = replans * _price(settings, budget.mini_steps, budget.validated)
     return _money(settings, state.validation) - spent - kept
 
 
@@ -106,6 +110,6 @@ def _money(settings: Settings, validation: bool) -> float:
     return (settings.max_cost - 1.0) * settings.total_steps - (at_the_end + settings.looks) * settings.evaluate_cost
 
 
-def _price(settings: Settings, mini_steps: int, validation: bool) -> float:
+def _price(settings: Settings, mini_steps: int, validated: bool) -> float:
     """Steps' worth of a miniature run."""
-    return mini_steps + (settings.evaluate_cost if validation else 0.0)
+    return mini_steps + (settings.evaluate_cost if validated else 0.0)

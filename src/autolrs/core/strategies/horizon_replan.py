@@ -32,8 +32,8 @@ def next_probe(state: State, budget: Plan, highest: float) -> Probe | None:
         return None
     warm, check = max(1, round(0.1 * budget.mini_steps)), max(1, budget.mini_steps // 8)
     profile = (Segment(warm, lr, top), Segment(budget.mini_steps - warm, top, 0.0))
-    metric_every = budget.mini_steps if state.validation else 0
-    return Probe(state.stage, asked, profile, "validation" if state.validation else "train", metric_every, check)
+    metric_every = budget.mini_steps if budget.validated else 0
+    return Probe(state.stage, asked, profile, "validation" if budget.validated else "train", metric_every, check)
 
 
 def conclude(state: State, budget: Plan) -> tuple[float, str]:
