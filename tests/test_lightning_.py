@@ -18,105 +18,20 @@ from lightning.pytorch.callbacks import (
     EMAWeightAveraging,
     LearningRateMonitor,
     ModelCheckpoint,
-    OnExceptionCheckpoint,
     StochasticWeightAveraging,
 )
 from lightning.pytorch.loggers.logger import Logger
 from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-from torchdata.stateful_dataloader import StatefulDataLoader
+from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics import MeanMetric
 
 import autolrs
-from autolrs.cli.doctor import examine
 from autolrs.core.types import Failed
 from autolrs.lightning_ import AutoLRSCallback
-from autolrs.run.comm import LostRankError
+from lightning_cases import QUIET, SMALL, STEPS, Net, Plain, assert_same, fit, loader, seeded
 
-pytestmark = [
-    # Lightning's own use of a part of torch that is going away.
-    pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec.. is deprecated:FutureWarning:lightning"),
-    # torchdata's use of one.
-    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
-    # Advice for large machines and long trainings.
-    pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers::lightning"),
-    pytest.mark.filterwarnings("ignore:The number of training batches::lightning"),
-    pytest.mark.filterwarnings("ignore:You defined a .validation_step. but have no .val_dataloader::lightning"),
-    pytest.mark.filterwarnings("ignore:You are using the .dataloader_iter. step flavor::lightning"),
-    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty::lightning"),
-    pytest.mark.filterwarnings("ignore:.*there is no last checkpoint available::lightning"),
-    pytest.mark.filterwarnings("ignore:Be aware that when using .ckpt_path.::lightning"),
-    pytest.mark.filterwarnings("ignore:.training_step. returned .None.::lightning"),
-    pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch::lightning"),
-]
-
-SMALL = {
-    "horizon": {"strategy": "horizon", "max_cost": 3.2},
-    "paper": {
-        "strategy": "paper",
-        "lr": (1e-3, 0.3),
-        "stage_steps": 16,
-        "max_stage_steps": 32,
-        "probe_fraction": 0.25,
-        "n_probes": 3,
-        "eval_every": 4,
-    },
-}
-STEPS = 32
-
-
-class Noisy(TensorDataset):
-    """Data that draw random numbers when they are fetched, as augmentations do."""
-
-    def __getitem__(self, index):
-        x, y = super().__getitem__(index)
-        return x + 0.01 * torch.randn_like(x), y
-
-
-def loader(kind=DataLoader, batch_size=8, rows=44, **options):
-    x = torch.randn(rows, 4, generator=torch.Generator().manual_seed(3))
-    data = Noisy(x, x.sum(1, keepdim=True) + 0.1 * x[:, :1] ** 2)
-    return kind(data, batch_size, **{"shuffle": True, **options})
-
-
-class Net(lightning.LightningModule):
-    """All that a probe could disturb: BatchNorm, dropout, metrics, lists of outputs, counters, logs of all kinds."""
-
-    def __init__(self, schedule=None):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 1))
-        self.mean, self.outputs, self.batches, self.schedule = MeanMetric(), [], 0, schedule
-
-    def loss(self, batch):
-        return nn.functional.mse_loss(self.net(batch[0]), batch[1])
-
-    def training_step(self, batch, batch_idx):
-        loss = self.loss(batch)
-        self.batches += 1
-        self.outputs.append(loss.detach())
-        self.mean(loss)
-        self.log("train_loss", loss, on_step=True, on_epoch=True)
-        self.log("mean", self.mean, on_step=False, on_epoch=True)
-        if self.logger is not None:
-            self.logger.log_metrics({"direct": float(loss.detach())}, step=self.global_step)
-        return {"loss": loss, "batches": self.batches}
-
-    def on_train_epoch_end(self):
-        if self.outputs:
-            self.log("gathered", torch.stack(self.outputs).mean())
-        self.outputs.clear()
-
-    def validation_step(self, batch, batch_idx):
-        self.log("val_loss", self.loss(batch))
-
-    def configure_optimizers(self):
-        body = {"params": self.net[:2].parameters(), "lr": 0.02}
-        optimizer = torch.optim.Adam([body, {"params": self.net[4].parameters(), "lr": 0.01}])
-        if self.schedule is None:
-            return optimizer
-        scheduler = {"scheduler": self.schedule.to_torch(optimizer), "interval": "step"}
-        return {"optimizer": optimizer, "lr_scheduler": scheduler}
+pytestmark = QUIET
 
 
 class Lines(Logger):
@@ -168,50 +83,6 @@ for name in (
 ):
     setattr(Spy, name, lambda self, trainer, module, *_, name=name: self.look(name, trainer, module))
 Spy.on_train_batch_end = lambda self, *values: self.look("on_train_batch_end", *values)
-
-
-def fit(module, callbacks=(), data=None, ckpt_path=None, val=True, **options):
-    options = {"max_epochs": -1, "logger": False, "enable_checkpointing": False, "log_every_n_steps": 1, **options}
-    trainer = lightning.Trainer(
-        accelerator="cpu",
-        callbacks=list(callbacks),
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **options,
-    )
-    validation = loader(rows=16, shuffle=False) if val else None
-    trainer.fit(module, loader() if data is None else data, validation, ckpt_path=ckpt_path)
-    return trainer
-
-
-def seeded(make, seed=0):
-    torch.manual_seed(seed)
-    return make()
-
-
-def differences(a, b, where=""):
-    """Where two nested values differ, to the bit; a NaN equals a NaN."""
-    if type(a) is not type(b):
-        yield f"{where}: {a!r} and {b!r}"
-    elif isinstance(a, dict):
-        yield from (f"{where}: only one has {key!r}" for key in a.keys() ^ b.keys())
-        for key in a.keys() & b.keys():
-            yield from differences(a[key], b[key], f"{where}/{key}")
-    elif isinstance(a, (list, tuple)):
-        if len(a) != len(b):
-            yield f"{where}: {len(a)} and {len(b)} items"
-        for i, (x, y) in enumerate(zip(a, b, strict=False)):
-            yield from differences(x, y, f"{where}/{i}")
-    elif isinstance(a, torch.Tensor):
-        if a.shape != b.shape or not torch.equal(a.nan_to_num(), b.nan_to_num()):
-            yield f"{where}: {a} and {b}"
-    elif a != b and not (a != a and b != b):
-        yield f"{where}: {a!r} and {b!r}"
-
-
-def assert_same(a, b):
-    found = list(differences(a, b))
-    assert not found, "\n".join([f"{len(found)} differences", *found[:10]])
 
 
 # What a run with probes leaves behind
@@ -267,29 +138,6 @@ def test_everything_logged_or_saved_is_that_of_a_replay_without_probes(tmp_path,
     for here, there in zip(found, expected, strict=True):
         assert here
         assert_same(here, there)
-
-
-class Plain(lightning.LightningModule):
-    """A linear regression, and what its training saw."""
-
-    def __init__(self):
-        super().__init__()
-        self.net, self.seen = nn.Linear(4, 1), []
-        vars(self)["saw"] = Seen()
-
-    def training_step(self, batch, batch_idx):
-        self.saw.append(batch[0][:, 0].tolist())
-        return nn.functional.mse_loss(self.net(batch[0]), batch[1])
-
-    def validation_step(self, batch, batch_idx):
-        return nn.functional.mse_loss(self.net(batch[0]), batch[1])
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-
-
-class Seen(list):
-    """Not a plain list, which would be put back after probes."""
 
 
 # Budget
@@ -486,109 +334,6 @@ def test_without_validation_data_the_training_loss_decides(options):
     assert callback.auto.raw_steps > STEPS
 
 
-# Kill and resume
-
-
-class Kill(Callback):
-    """Ends the process, as far as the Trainer can tell, after some batches."""
-
-    def __init__(self, after):
-        self.after, self.batches = after, 0
-
-    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
-        self.batches += 1
-        if self.batches == self.after:
-            raise KilledError
-
-
-class KilledError(BaseException):
-    pass
-
-
-def stateful(**options):
-    return loader(StatefulDataLoader, **options)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "kind", "limits"),
-    [
-        ("horizon", stateful, {}),
-        ("paper", stateful, {}),
-        ("paper", loader, {}),
-        ("horizon", loader, {"max_epochs": 5}),
-        ("paper", loader, {"max_epochs": 5, "limit_val_batches": 0}),
-    ],
-    ids=["within an epoch, horizon", "within an epoch, paper", "between epochs", "epochs", "epochs, no validation"],
-)
-def test_a_killed_run_goes_on_from_lightnings_checkpoint_to_the_bit(tmp_path, strategy, kind, limits):
-    def make(folder, ckpt_path=None, *more):
-        total = None if limits else STEPS
-        module, callback = seeded(Net), AutoLRSCallback(total, run_dir=folder / "run", **SMALL[strategy])
-        # Ordinary loaders can only go on between epochs.
-        how = {"every_n_train_steps": 5} if kind is stateful else {"save_on_train_epoch_end": True}
-        saver = ModelCheckpoint(folder, "last", save_top_k=1, enable_version_counter=False, **how)
-        fit(module, [callback, saver, *more], kind(), ckpt_path, enable_checkpointing=True, **limits)
-        return module, callback
-
-    expected, whole = make(tmp_path / "whole")
-    with pytest.raises(KilledError):
-        make(tmp_path / "killed", None, Kill(21))
-    torch.manual_seed(99)
-    found, resumed = make(tmp_path / "killed", tmp_path / "killed" / "last.ckpt")
-    assert resumed.schedule == whole.schedule
-    assert_same(found.state_dict(), expected.state_dict())
-    assert autolrs.Schedule.load(tmp_path / "killed" / "run" / "schedule.json") == whole.schedule
-    assert {check.verdict for check in examine(tmp_path / "killed" / "run")} <= {"ok", "skipped"}
-
-
-def test_a_checkpoint_saved_when_a_probe_fails_is_that_of_the_moment_before_it(tmp_path):
-    class Failing(Plain):
-        fuse = 0
-
-        def training_step(self, batch, batch_idx):
-            Failing.fuse += 1
-            if Failing.fuse == 9:
-                raise ZeroDivisionError
-            return super().training_step(batch, batch_idx)
-
-    module = seeded(Failing)
-    before = copy.deepcopy(module.state_dict())
-    saver, options = OnExceptionCheckpoint(tmp_path), {"enable_checkpointing": True}
-    with pytest.raises(ZeroDivisionError):
-        fit(module, [AutoLRSCallback(STEPS, **SMALL["horizon"]), saver], stateful(), "last", **options)
-    assert_same(dict(module.state_dict()), dict(before))
-    saved = torch.load(saver.ckpt_path, weights_only=True)
-    assert saved["global_step"] == 0
-    assert_same(dict(saved["state_dict"]), dict(before))
-    whole, resumed = (AutoLRSCallback(STEPS, **SMALL["horizon"]) for _ in range(2))
-    expected, found = seeded(Failing), seeded(Failing, 1)
-    fit(found, [resumed], stateful(), saver.ckpt_path)
-    torch.manual_seed(0)
-    fit(expected, [whole], stateful())
-    assert resumed.schedule.total_steps == whole.schedule.total_steps == STEPS
-
-
-def test_a_resumed_run_can_be_extended_and_not_changed(tmp_path):
-    saver = ModelCheckpoint(tmp_path, "last", enable_version_counter=False)
-    fit(seeded(Plain), [AutoLRSCallback(12, max_cost=1.0), saver], enable_checkpointing=True)
-    longer = AutoLRSCallback(18, max_cost=1.0)
-    trainer = fit(seeded(Plain), [longer], ckpt_path=tmp_path / "last.ckpt")
-    assert trainer.global_step == longer.schedule.total_steps == 18
-    with pytest.raises(ValueError, match=r"`max_cost` is 1.0 in the checkpoint and 1.5 here"):
-        fit(seeded(Plain), [AutoLRSCallback(18, max_cost=1.5)], ckpt_path=tmp_path / "last.ckpt")
-
-
-def test_a_checkpoint_holds_model_and_optimizer_once_more_at_most(tmp_path):
-    module = seeded(Plain)
-    saver = ModelCheckpoint(tmp_path, "last", every_n_train_steps=10, enable_version_counter=False)
-    fit(module, [AutoLRSCallback(STEPS, **SMALL["paper"]), saver], enable_checkpointing=True)
-    state = torch.load(tmp_path / "last.ckpt", weights_only=True)["callbacks"]["AutoLRSCallback"]
-    assert state["live"].keys() == {"tracked", "rng"}
-    assert state["live"]["tracked"] == {"precision": {}}
-    assert state["snapshots"] == {}
-    assert state["feed"] is None
-
-
 # Data
 
 
@@ -761,124 +506,6 @@ def test_the_toy_gets_the_same_schedule_as_with_plain_torch(settings):
     assert callback.schedule == auto.schedule
     assert callback.auto.raw_steps == auto.raw_steps > 120
     assert torch.equal(module.toy.weights, toy.weights)
-
-
-# Two processes
-
-
-class Report(Callback):
-    """Writes down what its rank ended with, in a process that will be gone."""
-
-    def __init__(self, folder):
-        self.folder, self.lrs = folder, []
-
-    def on_before_optimizer_step(self, trainer, module, optimizer):
-        self.lrs.append(optimizer.param_groups[0]["lr"])
-
-    def on_train_end(self, trainer, module):
-        callback = trainer.callbacks[0]
-        values = {
-            "weights": module.state_dict(),
-            "optimizer": trainer.optimizers[0].state_dict(),
-            "lrs": self.lrs,
-            "schedule": callback.schedule.to_json(),
-            "steps": trainer.global_step,
-            "raw": callback.auto.raw_steps,
-            "ranks": trainer.world_size,
-        }
-        torch.save(values, self.folder / f"rank{trainer.global_rank}.pt")
-
-
-@pytest.mark.distributed
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("strategy", ["horizon", "paper"])
-def test_two_processes_train_one_model_with_one_schedule(tmp_path, strategy):
-    callbacks = [AutoLRSCallback(STEPS, **SMALL[strategy]), Report(tmp_path)]
-    options = {"devices": 2, "strategy": "ddp_fork", "accumulate_grad_batches": 2, "gradient_clip_val": 0.5}
-    fit(seeded(Plain), callbacks, **options)
-    first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2))
-    assert first["ranks"] == 2
-    assert first["steps"] == STEPS < first["raw"]
-    assert_same(first, second)
-    lr_at = autolrs.Schedule.from_json(first["schedule"]).lr_at
-    assert first["lrs"] == [lr_at(step) for step in range(STEPS)]
-
-
-class Dropping(Plain):
-    """With batch normalisation, dropout and its own noisy data."""
-
-    def __init__(self, kind):
-        super().__init__()
-        self.net, self.kind = Net().net, kind
-
-    def train_dataloader(self):
-        data = loader().dataset
-        if self.kind is DataLoader:
-            return DataLoader(data, 8, shuffle=True)
-        return StatefulDataLoader(data, 8, sampler=DistributedSampler(data))  # Lightning's own would have no state
-
-
-class OwnRandomness(Callback):
-    """Gives each rank random numbers of its own before anything is loaded or drawn."""
-
-    def __init__(self, seed):
-        self.seed = seed
-
-    def setup(self, trainer, module, stage):
-        torch.manual_seed(self.seed + trainer.global_rank)
-
-
-@pytest.mark.distributed
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("kind", [StatefulDataLoader, DataLoader])
-@pytest.mark.parametrize("strategy", ["horizon", "paper"])
-def test_two_processes_go_on_from_lightnings_checkpoint_to_the_bit(tmp_path, strategy, kind):
-    def run(seed, ckpt_path=None):
-        # Ordinary loaders can only go on between epochs; here of three batches on each rank.
-        how = (
-            {"save_on_train_epoch_end": True, "every_n_epochs": 6}
-            if kind is DataLoader
-            else {"every_n_train_steps": 20}
-        )
-        saver = ModelCheckpoint(tmp_path, "{step}", save_top_k=-1, **how)
-        callback = AutoLRSCallback(STEPS, **SMALL[strategy])
-        trainer = lightning.Trainer(
-            accelerator="cpu",
-            devices=2,
-            strategy="ddp_fork",
-            callbacks=[callback, OwnRandomness(seed), saver, Report(tmp_path)],
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            max_epochs=-1,
-        )
-        validation = loader(rows=16, shuffle=False)
-        trainer.fit(seeded(lambda: Dropping(kind), seed), val_dataloaders=validation, ckpt_path=ckpt_path)
-        return [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2)]
-
-    whole = run(0)
-    point = min(tmp_path.glob("*.ckpt"))
-    assert 15 <= torch.load(point, weights_only=True)["global_step"] < STEPS
-    for here, there in zip(run(7, point), whole, strict=True):
-        here["lrs"] = [*there["lrs"][: -len(here["lrs"])], *here["lrs"]]
-        assert_same(here, there)
-
-
-def test_a_rank_that_saves_after_an_error_does_not_wait_for_the_others(monkeypatch):
-    class Gone:
-        rank, size = 0, 2
-
-        def exchange(self, value, where):
-            raise LostRankError(where)
-
-    callback = AutoLRSCallback(4, max_cost=1.0)
-    trainer = fit(seeded(Plain), [callback])
-    monkeypatch.setattr(callback.auto, "comm", Gone())
-    with pytest.raises(LostRankError, match="every rank must call"):
-        callback.state_dict()
-    callback.on_exception(trainer, trainer.lightning_module, KeyboardInterrupt())
-    assert callback.state_dict()["ranks"] == 1  # so that other ranks do not take these random numbers for theirs
 
 
 # Packages and examples
