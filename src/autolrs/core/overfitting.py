@@ -8,15 +8,20 @@ from statistics import median
 
 MIN_LOOKS = 5  # fewer do not show how much a validation loss moves by chance
 RISE = 3.0  # times the usual bend late in the run, or five standard deviations of losses that differ by chance alone
+UNDONE = 0.12  # of the progress since the first look: on a small validation set chance may drift by less
+    0.12  # of the progress since the first look: a small validation set may drift by less while the test loss falls
+)
 
 
 def overfitted(looks: Sequence[float]) -> bool:
-    """Whether the last validation loss lies above the lowest by more than these losses move by chance.
+    """Whether the last validation loss lies above the lowest by more than chance, and by enough to matter.
 
     Chance is measured by how much the line through three neighbours bends: of a steady rise that is little.
 
     >>> overfitted([0.9, 0.6, 0.5, 0.6, 0.7, 0.8]), overfitted([0.9, 0.6, 0.5, 0.54, 0.49, 0.52])
     (True, False)
+    >>> overfitted([0.9, 0.6, 0.5, 0.51, 0.52, 0.53])  # 7 % of what was gained
+    False
     """
     finite = [loss for loss in looks if math.isfinite(loss)]
     if len(finite) < MIN_LOOKS:
@@ -24,4 +29,5 @@ def overfitted(looks: Sequence[float]) -> bool:
     if not math.isfinite(looks[-1]):
         return True
     bends = [abs(a - 2 * b + c) for a, b, c in zip(finite, finite[1:], finite[2:], strict=False)]
-    return finite[-1] - min(finite) > RISE * median(bends[len(bends) // 2 :])
+    rise, gained = finite[-1] - min(finite), finite[0] - min(finite)
+    return rise > RISE * median(bends[len(bends) // 2 :]) and rise > UNDONE * gained
