@@ -138,6 +138,7 @@ def rule(row: Row) -> float:
     least, usual, most = horizon.DESCENTS
     descent = min(max(math.log(start / best), least), most)
     shift = AVERAGING_DEFAULTS["horizon_shift"] if row["kind"].endswith("averaged") else Settings.horizon_shift
+    shift += horizon.SHORTEST_SHIFT if row["kind"].startswith("short") else 0.0
     shift -= horizon.SHIFT_PER_DESCENT * (descent - usual)
     return float(2.0 ** (weights @ octaves / weights.sum() - shift))
 

@@ -9,8 +9,6 @@ from statistics import median
 MIN_LOOKS = 5  # fewer do not show how much a validation loss moves by chance
 RISE = 3.0  # times the usual bend late in the run, or five standard deviations of losses that differ by chance alone
 UNDONE = 0.12  # of the progress since the first look: on a small validation set chance may drift by less
-    0.12  # of the progress since the first look: a small validation set may drift by less while the test loss falls
-)
 
 
 def overfitted(looks: Sequence[float]) -> bool:

@@ -319,6 +319,13 @@ def test_the_further_miniature_runs_bring_the_loss_down_the_less_is_taken_off_fo
     assert horizon_octaves(ended(1.98)) == horizon_octaves(ended(1.5)) == pytest.approx(usual + 0.48)
 
 
+def test_a_little_more_is_taken_off_where_miniature_runs_have_their_least_length():
+    state = ended(0.995)  # of 5000 steps
+    short, longer = (replace(state, settings=state.settings.with_(total_steps=total)) for total in (1000, 1050))
+    assert horizon_octaves(longer) == horizon_octaves(state)
+    assert horizon_octaves(short) == pytest.approx(horizon_octaves(state) + 0.2)
+
+
 @pytest.mark.parametrize("loss", [0.0, -1.0, math.inf])
 def test_where_the_fall_of_the_loss_cannot_be_told_the_usual_correction_is_taken(loss):
     state = searched([(-2, loss), (-3, math.inf), (-1, math.inf)])

@@ -28,6 +28,7 @@ from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon_replan as replan
 from autolrs.core.strategies.horizon_plan import (
     MAX_MINIS,
+    MIN_MINI_STEPS,
     Plan,
     affords_another,
     look_interval,
@@ -59,6 +60,7 @@ MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
 DESCENTS = (0.4, 1.2, 1.8)  # log of the factor by which miniature runs brought the loss down: least, usual, most
 SHIFT_PER_DESCENT = 0.6  # octaves of the horizon correction; measured between the least and the most
+SHORTEST_SHIFT = 0.2  # octaves more where miniature runs have their least length: 20 steps are less sure
 TAIL = (
     0.3  # without validation a miniature run is judged by its training loss over this last share, where the LR is small
 )
@@ -203,7 +205,9 @@ def horizon_octaves(state: State) -> float:
     Where these have hardly begun to learn, as of language models, they know the run's beginning only, which bears a
     higher LR than the rest; where they have come far, they are like the whole.
     """
-    return state.settings.horizon_shift - SHIFT_PER_DESCENT * (descent(state) - DESCENTS[1])
+    shortest = plan(state.settings, validation=state.validation).mini_steps <= MIN_MINI_STEPS
+    shift = state.settings.horizon_shift + (SHORTEST_SHIFT if shortest else 0.0)
+    return shift - SHIFT_PER_DESCENT * (descent(state) - DESCENTS[1])
 
 
 def choose(state: State) -> tuple[float, str]:
