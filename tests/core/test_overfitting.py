@@ -22,7 +22,7 @@ def test_a_rise_that_goes_on_is_told_from_chance():
     assert not overfitted(FALLING) and not overfitted(NOISY)
 
 
-def test_a_steady_rise_must_undo_an_eighth_of_what_was_gained():
+def test_what_a_small_validation_set_drifts_by_is_left_alone_and_a_rise_that_goes_on_is_not():
     assert not overfitted(DRIFTING)
     assert overfitted([*DRIFTING, 0.320, 0.326, 0.332])
 
@@ -48,7 +48,7 @@ def test_an_end_that_is_not_finite_is_clearly_worse_and_one_in_between_is_left_o
 def test_losses_that_differ_by_chance_alone_are_seldom_taken_for_a_rise():
     generator = random.Random(0)
     found = sum(overfitted([1.0 + generator.gauss(0, 0.01) for _ in range(20)]) for _ in range(1000))
-    assert found < 60
+    assert found < 40
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=0, max_size=30))
