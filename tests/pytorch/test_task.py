@@ -72,7 +72,7 @@ def test_another_worker_goes_on_where_the_first_was(name):
         {**PAPER, "replay": True, "eval_every": 2},
         {**PAPER, "preset": "practical", "final_anneal": 0.0},
         {**PAPER, "eval_every": 5},
-        {"strategy": "horizon", "total_steps": 500, "lr": (1e-4, 1e-1), "keep_best": False},
+        {"strategy": "horizon", "total_steps": 500, "lr": (1e-4, 1e-1), "keep_best": False, "averaging": False},
     ],
     ids=["paper", "practical", "strict", "horizon"],
 )
