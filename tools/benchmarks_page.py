@@ -40,14 +40,16 @@ Tasks are real and small (two cores, seconds a run; `src/autolrs/bench/tasks/`).
   they were run, WSD and constant). **speedup** is total steps over steps to the tuned cosine's mean final loss, search
   not counted; **all counted** includes search and validation passes.
 - **shakespeare-gru, digits-cnn, vgg16-cifar10 and resnet50-imagenet are held out**: no number was chosen on them. The
-  first two were in sight when the form of the rule was judged. vgg16-cifar10 showed a fault of the search, which was
-  mended, and transformer-wmt14 and bert-pretraining that the peak was too high: they became development tasks
-  when the correction was raised ([research log](research-log.md#what-the-papers-models-showed)). resnet50-imagenet
-  was trained once, after that; three of its ramps were among those that the landmark was checked on.
+  first two were in sight when the form of the rule was judged, vgg16-cifar10 showed a fault of the search, which was
+  mended, and all four had been seen to want a higher peak than they got before the correction was made to depend on
+  the task; what it depends on was found on other tasks and seeds
+  ([research log](research-log.md#a-correction-for-each-task)). transformer-wmt14 and bert-pretraining became
+  development tasks when they failed.
 - The paper's models are narrow members of the same code here: VGG-16 and ResNet-50 at an eighth of their width
   (ResNet-50 with a block a stage) on CIFAR-10 and Fashion-MNIST, a Transformer of width 64 on message catalogues,
   BERT of width 48 on the King James Bible. About a minute a run.
-- Rows of **horizon**, those in `digits.jsonl`, `paper-tasks.jsonl`, `ablations.jsonl`, `methods.jsonl` and
+- Rows of **horizon** and **horizon-plain** (six of these a commit older, before the last change of what counts as
+  overfitted), those in `digits.jsonl`, `paper-tasks.jsonl`, `ablations.jsonl`, `methods.jsonl` and
   `rivals.jsonl`, and all of Algorithm 1's were run from clean commits, which they name. All others (rivals on
   the first five tasks and the GRU) were run from working copies: their `commit` is the one checked out, not exactly
   the code that ran. `retired/` has rows of older defaults, and five seeds of digits that twenty replaced.
@@ -62,30 +64,28 @@ After the headline come the tables of the AutoLRS paper, at the same small scale
 TAIL = """
 ### In words
 
-- **horizon**, with nothing tuned, is within 2.5 % of the best tuned schedule on nine of the twelve tasks: below it on
-  six (MLP, convolution net, transformer, LSTM, GRU, VGG-16), 1 to 2 % above it on three (BERT, the En-De Transformer,
-  autoencoder). It loses by 7 to 10 % on three: **resnet50-imagenet**, clean and held out, where the peak comes out at
-  a quarter to a half of the best; **digits-cnn**, 600 steps, not averaged, whose seeds differ by 20 %; and
-  **digits-mlp**, where the best schedule is WSD at an LR just below where the network breaks, and horizon is 2 %
-  behind the tuned cosine.
-- The mean over all is 1.015; of the tuned schedules cosine has 1.016 and linear 1.018, each with 6 to 12 runs of tuning
-  a task. The aim of 1.00, and of no task above 1.03, is **missed**.
-- It reaches the tuned cosine's loss in 1.1 to 1.4x fewer steps on nine tasks, search not counted, and not at all on the
-  autoencoder, digits-cnn and resnet50-imagenet.
-- The spread over seeds is no wider than the best tuned schedule's on five tasks (MLP, convolution net, LSTM, GRU,
-  digits-mlp), level on digits-cnn, wider on the others, most on Transformer and BERT, where a peak that comes out a
-  factor 1.5 higher costs 8 to 10 %.
-- **Averaging** is worth 1.3 % in the mean over the eight tasks where **horizon-plain** was run too (1 to 3 % on six of
-  them, nothing on digits-cnn, which is too short for it, -1.4 % on digits-mlp).
-- **Tuned Schedule-Free** is within 1 % of horizon on four tasks, ahead on LSTM and digits-mlp, behind on autoencoder
+- **horizon**, with nothing tuned, is below the best tuned schedule on eight of the twelve tasks (by 1 to 5 %; GRU level)
+  and 1 % above it on BERT. It loses by 3 to 5 % on three: **resnet50-imagenet**, held out, where the peak still comes
+  out too low; **digits-mlp**, where the best schedule is WSD at an LR just below where the network breaks (horizon is
+  3 % below the tuned cosine there); and **digits-cnn**, 600 steps, whose seeds differ by 20 %.
+- The mean over all is .995: the aim of 1.00 is **met**; of the tuned schedules cosine and linear have 1.02, each with 6
+  to 12 runs of tuning a task. The aim of no task above 1.03 is **missed** on those three.
+- It reaches the tuned cosine's loss in 1.2 to 1.6x fewer steps on ten tasks (3.7x on digits-mlp, which overfits from
+  there on), search not counted, and not at all on resnet50-imagenet. With everything counted it is still ahead on ten.
+- The spread over seeds is no wider than the best tuned schedule's on LSTM and digits-mlp, level on resnet50-imagenet,
+  digits-cnn and the convolution net, **wider** on the others, most on Transformer and BERT, where the peak matters most:
+  this aim is missed.
+- **Averaging** is worth 3.3 % in the mean over the eight tasks where **horizon-plain** was run too (2 to 3 % on six of
+  them, .6 % on the GRU, 9 % on digits-cnn).
+- **Tuned Schedule-Free** is within 1.5 % of horizon on five tasks, ahead on digits-mlp, behind on autoencoder
   and digits-cnn; it had 6 to 13 runs of tuning. At its default LR it is far behind, but for the convolution net,
   where it is the best of all.
-- **Tuned WSD** is the best schedule on transformer, LSTM, autoencoder and digits-mlp and fails on digits-cnn. A tuned
+- **Tuned WSD** is the best schedule on transformer, LSTM, autoencoder, digits-mlp and BERT and fails on digits-cnn. A tuned
   constant LR is 2 to 22 % behind. **Prodigy**, which needs no tuning either, is the best here on digits-mlp, 4 to 15 %
   behind on six tasks, and two of its three networks on digits-cnn die.
 - **Hand-tuned** schedules of the original papers, made for full size, are 15 to 80 % behind on the narrow models.
-- **Algorithm 1 as printed** is 5 to 21 % behind on GRU, digits-mlp, BERT and LSTM, 36 % on both transformers, and
-  fails on the others: short probes forecast below zero, LRs near the top of the interval win, and networks die.
+- **Algorithm 1 as printed** is 5 to 21 % behind on GRU, digits-mlp, BERT and LSTM, 36 % on both transformers, has twice
+  the loss on ResNet-50, and fails on the others: short probes forecast below zero, LRs near the top of the interval win, and networks die.
   The paper's own stages have ten to a hundred times the steps.
 """
 
@@ -94,9 +94,8 @@ END = """## What was not measured
 
 - **The paper's own models at full size**: never run whole, here or elsewhere. resnet50-cifar10 takes minutes a run even
   in its narrow profile, and vgg16-cifar100 differs from vgg16-cifar10 in its last layers only: no rows. Algorithm 1 on
-  VGG-16 and ResNet-50, OneCycle, WSD and Schedule-Free on the four: no rows. So nothing here says whether the paper's
-  numbers come out at its scale.
-- **ASHA, PBT and PB2**: in the code, not in the rows.
+  VGG-16, OneCycle and WSD on VGG-16 and the Transformer, Schedule-Free on the four: no rows. So nothing here says
+  whether the paper's numbers come out at its scale.
 - **Fewer seeds** than five for most rivals added later; two tasks at most for the paper's tables.
 - **Raw rows**: `benchmarks/results/`; each table again: `autolrs bench table benchmarks/results/*.jsonl --name NAME`,
   and `autolrs bench table benchmarks/results/series/*.jsonl --name forecasters`.
@@ -130,9 +129,10 @@ far above the best, which does them no favour.
   diverges.
 - **Does not hold**: Hyperband, behind in the paper, ends 20 % below Algorithm 1, at eight times its cost; BO with early
   stopping 14 %, at five times. What Hyperband found is to stop early: from .6 to .9 down to a hundredth of that in a
-  fifth of the run.
-- **horizon** is 3 % behind Algorithm 1 in the mean, at half the cost and a quarter of the spread. digits-mlp is one of
-  the tasks on which its defaults were chosen.
+  fifth of the run. ASHA, over the same LRs and decays, finds the like for half of Hyperband's cost.
+- **PBT and PB2**, which move the LR while a population trains, end 13 % above Algorithm 1 at four times its cost.
+- **horizon** is 2 % below Algorithm 1 in the mean, at half the cost and half the spread. digits-mlp is one of the tasks
+  on which its defaults were chosen.
 """,
     ),
     Section(
@@ -142,8 +142,8 @@ far above the best, which does them no favour.
         """
 The columns are those of the headline.
 
-- **horizon loses here**, 9 % behind the tuned WSD and 2 to 3 % behind the tuned cosine, linear and OneCycle. What ends
-  lower (Hyperband, BO, WSD, plateau, tuned Schedule-Free, Prodigy) has another shape of schedule or another optimizer,
+- **horizon loses here** by 4 % to the tuned WSD, and is 2 to 3 % below the tuned cosine, linear and OneCycle. What ends
+  lower (Hyperband, ASHA, BO, WSD, plateau, tuned Schedule-Free, Prodigy) has another shape of schedule or another optimizer,
   which choosing a peak cannot find. Schedules, Schedule-Free and horizon have 20 seeds here, the others 3 or 5.
 - **Prodigy**, with nothing to tune, is second, from 3 seeds that differ by 30 %. **D-Adaptation** fails: with SGD it
   takes an LR at which the network dies.
