@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,9 @@ pytest.importorskip("plotly")
 def test_it_says_where_it_serves_and_ends_at_ctrl_c(run_folder):
     environment = {**os.environ, "PYTHONPATH": str(Path(autolrs.__file__).parents[1])}
     command = [sys.executable, "-u", "-m", "autolrs.cli", "serve", str(run_folder), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    # Whatever started the tests may ignore SIGINT, as a shell does for what it puts in the background: it is inherited.
+    heeding = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=heeding) as process:
         try:
             line = process.stdout.readline()
             address = next(word for word in line.split() if word.startswith("http://127.0.0.1:"))
