@@ -13,15 +13,17 @@ import json
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
-from autolrs.core.settings import AVERAGING_DEFAULTS, Settings
+from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon
+from autolrs.core.strategies.horizon_peak import centre, correction, shortfalls
 
 ROWS = Path(__file__).parents[1] / "benchmarks" / "results" / "peaks" / "rows.jsonl"
 OCTAVES = (-2, -1, 0, 1, 2)  # peaks of the whole runs, from the one that the rule takes
@@ -56,48 +58,27 @@ def build(name: str, seed: int) -> tuple[Any, int, bool]:
     return bundle, steps, steps >= AVERAGED_STEPS and "plain" not in changes
 
 
-def train_step(bundle: Any, batch: Any) -> Any:
-    """One optimizer step; its loss."""
-    import torch
-
-    bundle.optimizer.zero_grad()
-    loss = bundle.loss(batch)
-    loss.backward()
-    if bundle.clip:
-        torch.nn.utils.clip_grad_norm_(bundle.model.parameters(), bundle.clip)
-    bundle.optimizer.step()
-    return loss
-
-
-def batches(loader: Any) -> Iterator[Any]:
-    """Epoch after epoch."""
-    while True:
-        yield from loader
-
-
 def whole_run(name: str, seed: int, peak: float) -> tuple[list[Any], list[Any]]:
     """[peak, validation loss, test loss] at the end, None if it diverged; [share, validation loss] on the way."""
+    from autolrs.bench.methods._method import endless, step
     from autolrs.pytorch.averaging import Averager
+    from autolrs.rivals.schedules import set_lr
 
     bundle, total, averaged = build(name, seed)
     averager = Averager(bundle.model, bundle.optimizer) if averaged else None
     config = Settings.make(strategy="horizon", total_steps=total, averaging=averaged)
     lrs = [s.lr_at(i) for s in horizon.full_profile(config, total, peak) for i in range(s.steps)]
     marks, seen = {round(share * total): share for share in MARKS}, []
-    for step, batch in zip(range(total), batches(bundle.loader), strict=False):
-        for group in bundle.optimizer.param_groups:
-            group["lr"] = lrs[step]
-        bundle.advance(step)
-        if not math.isfinite(train_step(bundle, batch).item()):
+    for done, batch in enumerate(islice(endless(bundle.loader), total), start=1):
+        set_lr(bundle.optimizer, lrs[done - 1])
+        bundle.advance(done - 1)
+        if not math.isfinite(step(bundle, bundle.optimizer, batch).item()):
             return [peak, None, None], seen
         if averager is not None:
             averager.update()
-        if step + 1 in marks:
-            if averager is None:
-                seen.append([marks[step + 1], bundle.evaluate()])
-            else:
-                with averager.averaged():
-                    seen.append([marks[step + 1], bundle.evaluate()])
+        if done in marks:
+            with nullcontext() if averager is None else averager.averaged():
+                seen.append([marks[done], bundle.evaluate()])
     if averager is not None:
         averager.finish(average=True)
     return [peak, bundle.evaluate(), bundle.test()], seen
@@ -106,11 +87,12 @@ def whole_run(name: str, seed: int, peak: float) -> tuple[list[Any], list[Any]]:
 def record(name: str, seed: int) -> Row:
     """Search as `horizon` does, then train whole runs around the peak that it takes."""
     from autolrs import AutoLRS
+    from autolrs.bench.methods._method import step
 
     bundle, total, averaged = build(name, seed)
     auto = AutoLRS(bundle.model, bundle.optimizer, total_steps=total, evaluate=bundle.evaluate, averaging=averaged)
     for batch in auto.batches(bundle.loader):
-        if not auto.step(train_step(bundle, batch)).exploring:
+        if not auto.step(step(bundle, bundle.optimizer, batch)).exploring:
             break
     state = auto.session.state
     peak, _ = horizon.choose(state)
@@ -118,7 +100,7 @@ def record(name: str, seed: int) -> Row:
     runs = [whole_run(name, seed, peak * 2.0**octave) for octave in OCTAVES]
     return {
         "kind": ("short " if total < 1000 else "") + ("averaged" if averaged else "plain"),
-        "task": name.removesuffix(":plain"),
+        "task": name.replace(":plain", ""),
         "seed": seed,
         "total_steps": total,
         "landmark": horizon.landmark(state),
@@ -131,16 +113,13 @@ def record(name: str, seed: int) -> Row:
 
 def rule(row: Row) -> float:
     """The peak that the strategy takes on these miniature runs."""
-    tried = [(math.log2(lr), value) for lr, value in row["minis"] if value is not None]
-    octaves, values = np.array([x for x, _ in tried]), np.array([value for _, value in tried])
-    best, start = values.min(), row["start"]
-    weights = np.exp(-(values - best) / (start - best) / horizon.TEMPERATURE)
-    least, usual, most = horizon.DESCENTS
-    descent = min(max(math.log(start / best), least), most)
-    shift = AVERAGING_DEFAULTS["horizon_shift"] if row["kind"].endswith("averaged") else Settings.horizon_shift
-    shift += horizon.SHORTEST_SHIFT if row["kind"].startswith("short") else 0.0
-    shift -= horizon.SHIFT_PER_DESCENT * (descent - usual)
-    return float(2.0 ** (weights @ octaves / weights.sum() - shift))
+    config = Settings.make(
+        strategy="horizon", total_steps=row["total_steps"], averaging=row["kind"].endswith("averaged")
+    )
+    mark, start = row["landmark"], row["start"]
+    losses = {round(math.log2(lr / mark)): math.inf if loss is None else loss for lr, loss in row["minis"]}
+    shift = correction(config, start, min(losses.values()))
+    return float(mark * 2.0 ** (centre(shortfalls(losses, start)) - shift))
 
 
 def regret(row: Row, peak: float) -> float:

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autolrs.core.strategies import horizon_peak
+
 PEAKS = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "peaks.py"))
 
 
@@ -22,6 +24,27 @@ def test_on_the_development_tasks_it_loses_up_to_one_per_cent_and_four_on_digits
     found = PEAKS["score"](PEAKS["read"](PEAKS["ROWS"]))["averaged"]
     own = {task: loss for task, loss in found.items() if ":" not in task}
     assert len(own) == 8 and own.pop("digits-mlp") < 0.04 and max(own.values()) < 0.012
+
+
+def test_what_miniature_runs_tell_of_the_task_is_worth_a_third_of_what_is_lost_without(monkeypatch):
+    rows = PEAKS["read"](PEAKS["ROWS"])
+    own = [row for row in rows if row["kind"] == "averaged" and ":" not in row["task"]]
+    found = [np.mean(list(PEAKS["score"](own)["averaged"].values()))]
+    monkeypatch.setattr(horizon_peak, "SHIFT_PER_DESCENT", 0.0)
+    found.append(np.mean(list(PEAKS["score"](own)["averaged"].values())))
+    assert found[0] < 0.67 * found[1]
+
+
+@pytest.mark.timeout(120)
+def test_a_row_can_be_recorded(tmp_path, capsys):
+    pytest.importorskip("sklearn")
+    PEAKS["main"](["record", str(tmp_path / "rows.jsonl"), "digits-mlp:adam:t0.25:plain", "3"])
+    (row,) = PEAKS["read"](tmp_path / "rows.jsonl")
+    assert (row["kind"], row["task"], row["seed"]) == ("short plain", "digits-mlp:adam:t0.25", 3)
+    assert len(row["minis"]) >= 2 and len(row["runs"]) == 5
+    peak = row["runs"][2][0]  # the one in the middle is what the strategy took
+    assert PEAKS["rule"](row) == pytest.approx(peak, rel=1e-6)
+    assert "digits-mlp:adam:t0.25 seed 3: the rule loses" in capsys.readouterr().out
 
 
 def test_the_regret_of_the_best_peak_is_nothing_and_of_others_what_the_runs_say():

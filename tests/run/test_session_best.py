@@ -272,7 +272,7 @@ class Learning(Overfitting):
 
 @pytest.mark.parametrize("total", [300, 600, 1000, 2400, 20_000])
 @pytest.mark.parametrize("evaluate_cost", [0.0, 10 / 3, 40.0])
-def test_looks_take_what_the_search_has_left_and_cost_it_one_run_at_most_beyond_the_third(total, evaluate_cost):
+def test_looks_take_what_the_search_has_left_and_cost_it_no_more_than_five_of_them_are_worth(total, evaluate_cost):
     more = {"total_steps": total, "evaluate_cost": evaluate_cost}
     session, host, events = whole(AUTO, Learning(), **more)
     plain, other, without = whole(AUTO, Learning(), **more, keep_best=False)
@@ -284,6 +284,7 @@ def test_looks_take_what_the_search_has_left_and_cost_it_one_run_at_most_beyond_
         assert host.lrs == other.lrs and session.state.schedule == plain.state.schedule
     else:
         assert looks and asked - 1 >= 3  # the ramp is one of them
+        assert (alone - asked - 1) * (0.02 * total + evaluate_cost) < MIN_LOOKS * evaluate_cost
     left = 0.15 * total - (plain.state.raw_steps - total) - plain.state.evaluations * evaluate_cost
     if left >= MIN_LOOKS * evaluate_cost:
         assert looks and asked == alone

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autolrs.core.strategies import horizon
+from autolrs.core.strategies.horizon_peak import centre, weights
 from autolrs.report.figures import Line, single
 from autolrs.report.info import Array, RunInfo
 
@@ -54,31 +55,22 @@ def horizon_choice(run: RunInfo) -> Choice | None:
         lrs = np.array([segment.lr_start for segment in sweep.profile[: len(sweep.losses)]])
         ramp = Line(lrs, np.asarray(sweep.losses, float))
     tried = horizon.responses(state)
-    weights = {octave: math.exp(-short / horizon.TEMPERATURE) for octave, short in tried.items()}
-    total = sum(weights.values()) or 1.0
+    shares = weights(tried)
     minis = []
     for probe in single(stage):
         octave = round(math.log2(probe.lr / mark))
         losses = Line(probe.loss_steps, np.asarray(probe.losses, float))
         short = tried.get(octave, math.inf)
-        share = weights.get(octave, 0.0) / total
+        share = shares.get(octave, 0.0)
         minis.append(MiniRun(probe.index, probe.lr, losses, probe.forecast, short, share, probe.status))
     correction = 2.0 ** -horizon.horizon_octaves(state) if minis else 1.0
-    centre = _centre(tried, weights, mark)
-    if centre is None or not math.isclose(centre * correction, peak, rel_tol=1e-6):  # cut to the interval
+    middle = mark * 2.0 ** centre(tried)
+    if not any(shares.values()) or not math.isclose(middle * correction, peak, rel_tol=1e-6):  # cut to the interval
         return Choice(ramp, mark, tuple(minis), None, correction, peak, None, words=words)
     low, high, ends = _plausible({k: v for k, v in tried.items() if math.isfinite(v)})
-    moved = peak / centre  # what was done to the centre is done to the interval around it
+    moved = peak / middle  # what was done to the centre is done to the interval around it
     interval = (mark * 2.0**low * moved, mark * 2.0**high * moved)
-    return Choice(ramp, mark, tuple(minis), centre, correction, peak, interval, ends, words)
-
-
-def _centre(tried: dict[int, float], weights: dict[int, float], mark: float) -> float | None:
-    """The weighted mean of the miniature runs' LRs; None if no run ended."""
-    total = sum(weights.values())
-    if not total:
-        return None
-    return float(mark * 2.0 ** (sum(weight * octave for octave, weight in weights.items()) / total))
+    return Choice(ramp, mark, tuple(minis), middle, correction, peak, interval, ends, words)
 
 
 def _plausible(tried: dict[int, float]) -> tuple[float, float, tuple[bool, bool]]:

@@ -13,7 +13,7 @@ higher peak than a long one: the horizon correction.
 4. Everything is put back, and the whole run is trained from step 0. With `replan_at`, miniature anneals part-way ask
    whether the LR may be higher (horizon_replan.py).
 
-What all this may cost is in horizon_plan.py.
+What all this may cost is in horizon_plan.py, the arithmetic of the third step in horizon_peak.py.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from autolrs.core.engine import State
 from autolrs.core.interval import ramp
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon_replan as replan
+from autolrs.core.strategies.horizon_peak import TEMPERATURE, centre, correction, descent, shortfalls
 from autolrs.core.strategies.horizon_plan import (
     MAX_MINIS,
-    MIN_MINI_STEPS,
     Plan,
     affords_another,
     look_interval,
@@ -52,15 +52,11 @@ from autolrs.core.types import (
 START = -2  # octaves from the landmark, which lies at the edge of divergence, to where the best peak usually is
 FIRST = (START, START - 1, START + 1)  # tried whatever they show
 RAMP_ONLY = -2.0  # octaves from the landmark where nothing else is known: best in the mean for runs of 250 to 600 steps
-TEMPERATURE = 0.015  # of the weights, in units of the progress that the best miniature run made
 PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
 RETREAT = 0.25  # of the LR, when the run itself meets a loss that is not finite
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
-DESCENTS = (0.4, 1.2, 1.8)  # log of the factor by which miniature runs brought the loss down: least, usual, most
-SHIFT_PER_DESCENT = 0.6  # octaves of the horizon correction; measured between the least and the most
-SHORTEST_SHIFT = 0.2  # octaves more where miniature runs have their least length: 20 steps are less sure
 TAIL = (
     0.3  # without validation a miniature run is judged by its training loss over this last share, where the LR is small
 )
@@ -143,13 +139,7 @@ def responses(state: State) -> dict[int, float]:
     mark = landmark(state)
     # In the order of asking: sums over them must not depend on which parallel run was answered first.
     answers = sorted(state.probes[1:], key=lambda probe: probe.index)
-    values = {_octave(probe.lr, mark): _value(probe) for probe in answers}
-    best = min(values.values(), default=math.inf)
-    if not math.isfinite(best):
-        return dict.fromkeys(values, math.inf)
-    start = _start(state)
-    progress = max(start - best, 1e-12 * max(1.0, abs(start)))
-    return {octave: (value - best) / progress for octave, value in values.items()}
+    return shortfalls({_octave(probe.lr, mark): _value(probe) for probe in answers}, _start(state))
 
 
 def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ...]:
@@ -192,22 +182,9 @@ def next_offset(state: State) -> int | None:
     return min(open_sides)[1] if open_sides else None
 
 
-def descent(state: State) -> float:
-    """The log of the factor by which the best miniature run brought the loss down, as far as that was measured."""
-    low, usual, high = DESCENTS
-    start, best = _start(state), min(_value(probe) for probe in state.probes[1:])
-    return _within(math.log(start / best), low, high) if start > 0 and 0 < best < math.inf else usual
-
-
 def horizon_octaves(state: State) -> float:
-    """By how many octaves the whole run's best peak is expected to lie below the miniature runs'.
-
-    Where these have hardly begun to learn, as of language models, they know the run's beginning only, which bears a
-    higher LR than the rest; where they have come far, they are like the whole.
-    """
-    shortest = plan(state.settings, validation=state.validation).mini_steps <= MIN_MINI_STEPS
-    shift = state.settings.horizon_shift + (SHORTEST_SHIFT if shortest else 0.0)
-    return shift - SHIFT_PER_DESCENT * (descent(state) - DESCENTS[1])
+    """By how many octaves the peak is lowered for the longer horizon."""
+    return correction(state.settings, _start(state), _lowest(state))
 
 
 def choose(state: State) -> tuple[float, str]:
@@ -223,16 +200,14 @@ def choose(state: State) -> tuple[float, str]:
     tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
     if not tried:
         return _from_landmark(state, mark)
-    octaves = np.array(list(tried))
-    weights = np.exp(-np.array(list(tried.values())) / TEMPERATURE)
-    centre = float(weights @ octaves / weights.sum())
-    shift = horizon_octaves(state)
-    peak = _within(mark * 2.0 ** (centre - shift), *search_interval(settings))
+    middle, shift = centre(tried), horizon_octaves(state)
+    fell = math.exp(-descent(_start(state), _lowest(state)))
+    peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
     low, best, high = min(tried), min(tried, key=lambda octave: tried[octave]), max(tried)
     return peak, (
         f"{len(state.probes) - 1} miniature runs from {mark * 2.0**low:.3g} to {mark * 2.0**high:.3g}: best at "
-        f"{mark * 2.0**best:.3g}, weighted centre {mark * 2.0**centre:.3g}; they brought the loss down to "
-        f"{math.exp(-descent(state)):.2g} of its start, so x {2.0**-shift:.2f} for the longer horizon: peak {peak:.4g}"
+        f"{mark * 2.0**best:.3g}, weighted centre {mark * 2.0**middle:.3g}; they brought the loss down to "
+        f"{fell:.2g} of its start, so x {2.0**-shift:.2f} for the longer horizon: peak {peak:.4g}"
     )
 
 
@@ -262,6 +237,11 @@ def _octave(lr: float, mark: float) -> int:
 
 def _value(probe: Probed | Aborted) -> float:
     return probe.forecast.value if isinstance(probe, Probed) else math.inf
+
+
+def _lowest(state: State) -> float:
+    """What the best miniature run came to."""
+    return min(_value(probe) for probe in state.probes[1:])
 
 
 def _start(state: State) -> float:

@@ -47,21 +47,27 @@ def plan(settings: Settings, *, validation: bool) -> Plan:
     total, budget = settings.total_steps, _money(settings, validation)
     assert total is not None
     ramp_steps = min(max(round(0.01 * total), RAMP_STEPS[0]), RAMP_STEPS[1])
-    mini_steps = max(round(settings.mini_fraction * total), MIN_MINI_STEPS)
+    each = mini_steps(settings)
     if budget < ramp_steps:
         return Plan(0, 0, 0)
     ends = {max(round(share * total), warmup_steps(settings, total)) for share in settings.replan_at}
     replans = tuple(sorted(end for end in ends if end < total))
     looks = MIN_LOOKS if settings.keep_best == "auto" and validation else 0
-    # In words: validation is given up only where three miniature runs do not fit with it, re-planning last of all.
+    # Looks are given up first, validation where three miniature runs do not fit with it, re-planning last.
     ways = product((replans, ()), ((looks, True, ENOUGH_MINIS), (0, True, ENOUGH_MINIS), (0, False, 2)))
     for wanted, (kept, validated, least) in ways:
         judged = validation and validated
         left = budget - ramp_steps - kept * settings.evaluate_cost
-        minis = int(left / _price(settings, mini_steps, judged) + 1e-9) - REPLAN_RUNS * len(wanted)
+        minis = int(left / _price(settings, each, judged) + 1e-9) - REPLAN_RUNS * len(wanted)
         if minis >= least:
-            return Plan(ramp_steps, mini_steps, min(minis, MAX_MINIS), wanted, kept, judged)
-    return Plan(ramp_steps, mini_steps, 0)
+            return Plan(ramp_steps, each, min(minis, MAX_MINIS), wanted, kept, judged)
+    return Plan(ramp_steps, each, 0)
+
+
+def mini_steps(settings: Settings) -> int:
+    """The length of a miniature run."""
+    assert settings.total_steps is not None
+    return max(round(settings.mini_fraction * settings.total_steps), MIN_MINI_STEPS)
 
 
 def affords_another(state: State, budget: Plan) -> bool:
@@ -110,6 +116,6 @@ def _money(settings: Settings, validation: bool) -> float:
     return (settings.max_cost - 1.0) * settings.total_steps - (at_the_end + settings.looks) * settings.evaluate_cost
 
 
-def _price(settings: Settings, mini_steps: int, validated: bool) -> float:
+def _price(settings: Settings, steps: int, validated: bool) -> float:
     """Steps' worth of a miniature run."""
-    return mini_steps + (settings.evaluate_cost if validated else 0.0)
+    return steps + (settings.evaluate_cost if validated else 0.0)
