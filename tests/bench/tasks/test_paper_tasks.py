@@ -15,7 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from autolrs.bench.models.bert import CLS, MASK, PAD, SEP, Bert  # noqa: E402 - torch may be missing
+from autolrs.bench.models.bert import CLS, MASK, PAD, SEP  # noqa: E402 - torch may be missing
 from autolrs.bench.models.transformer import PAD as TRANSLATION_PAD  # noqa: E402
 from autolrs.bench.tasks import PAPER_TASKS, TASKS, _pairs, _pictures, _wordpiece, bert, data  # noqa: E402
 
@@ -363,34 +363,6 @@ def test_bert_changes_its_sequence_length_after_nine_tenths_and_is_fine_tuned(sc
     before = bundle.model.bert.pooler.weight.clone()
     assert set(bundle.finish()) == {"testament"}
     assert torch.equal(before, bundle.model.bert.pooler.weight)  # a copy was tuned
-
-
-def test_fine_tuning_learns_what_can_be_learned():
-    torch.manual_seed(0)
-    net = Bert(20, 16, 2, 32, 1, 16)
-    rows = [([CLS, 5 + label, SEP], [0, 0, 0], label) for label in (0, 1)] * 40
-    assert bert.fine_tune(net, 2, rows, rows[:20], epochs=6, batch=8, lr=5e-3) == 1.0
-
-
-def test_glue_files_are_read_and_what_is_not_there_is_left_out(tmp_path):
-    words = _wordpiece.WordPiece.learn(["good bad day night"], 40)
-    (tmp_path / "CoLA").mkdir()
-    for name in ("train.tsv", "dev.tsv"):
-        (tmp_path / "CoLA" / name).write_text("x\t1\t\tgood day\nx\t0\t*\tbad night\n" * 8)
-    found = bert.glue(Bert(len(words), 16, 2, 32, 1, 128), words, tmp_path)
-    assert set(found) == {"CoLA"} and 0.0 <= found["CoLA"] <= 1.0
-    (tmp_path / "MRPC").mkdir()
-    for name in ("train.tsv", "dev.tsv"):
-        (tmp_path / "MRPC" / name).write_text("a\tb\n1\t2\n")
-    with pytest.raises(ValueError, match="must have the columns #1 String"):
-        bert.glue(Bert(len(words), 16, 2, 32, 1, 128), words, tmp_path)
-
-
-def test_a_pair_is_cut_from_its_longer_side():
-    words = _wordpiece.WordPiece(["a", "b"])
-    tokens, segments, label = bert.labelled(words, ("a a a a a", "b b"), 1, 8)
-    a, b = words.number["a"], words.number["b"]
-    assert tokens == [CLS, a, a, a, SEP, b, b, SEP] and segments == [0] * 5 + [1] * 3 and label == 1
 
 
 def test_the_users_corpus_is_documents_of_sentences(root):

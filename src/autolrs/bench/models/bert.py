@@ -81,6 +81,21 @@ class Classifier(nn.Module):
         return logits
 
 
+class Spans(nn.Module):
+    """BERT with one linear layer on each token's state: where an answer begins and where it ends, for fine-tuning."""
+
+    def __init__(self, bert: Bert) -> None:
+        super().__init__()
+        self.bert = bert
+        self.head = nn.Linear(bert.pooler.out_features, 2)
+        _initialise(self.head)
+
+    def forward(self, tokens: Tensor, segments: Tensor) -> Tensor:
+        """Logits (batch, 2, length); -inf at padding."""
+        logits: Tensor = self.head(self.bert(tokens, segments)[0]).transpose(1, 2)
+        return logits.masked_fill((tokens == PAD)[:, None], -torch.inf)
+
+
 def _initialise(module: nn.Module) -> None:
     """Normal weights of deviation .02, biases 0, as the original."""
     if isinstance(module, (nn.Linear, nn.Embedding)):

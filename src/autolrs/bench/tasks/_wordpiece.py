@@ -19,6 +19,7 @@ from autolrs.bench.tasks.data import first_existing, folder
 UNKNOWN = 4
 SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
 MASKED = 0.15
+WORD = re.compile(r"\w+|[^\w\s]")  # a word or a mark
 
 Document = list[list[int]]  # sentences of token numbers
 Example = tuple[list[int], list[int], int]  # tokens, segments, whether the second text follows the first
@@ -45,25 +46,40 @@ class WordPiece:
 
     def encode(self, text: str) -> list[int]:
         """Token numbers of a text; a word that has no pieces is one unknown."""
-        return [number for word in basic(text) for number in self._word(word)]
+        return [number for number, _, _ in self.places(text)]
 
-    def _word(self, word: str) -> list[int]:
+    def places(self, text: str) -> list[tuple[int, int, int]]:
+        """(token number, where it begins in the text, where it ends) of each token.
+
+        >>> WordPiece(["in", "##deed", "!"]).places("Indeed!")
+        [(5, 0, 2), (6, 2, 6), (7, 6, 7)]
+        """
+        found = []
+        for match in WORD.finditer(text):
+            start, word = match.start(), match.group().lower()
+            pieces = self._word(word)
+            if len(word) != match.end() - start:  # a letter whose small form is two: the pieces are not told apart
+                pieces = [(number, 0, match.end() - start) for number, _, _ in pieces]
+            found += [(number, start + begin, start + end) for number, begin, end in pieces]
+        return found
+
+    def _word(self, word: str) -> list[tuple[int, int, int]]:
         found, start = [], 0
         while start < len(word):
             for end in range(len(word), start, -1):
                 number = self.number.get(("##" if start else "") + word[start:end])
                 if number is not None:
-                    found.append(number)
+                    found.append((number, start, end))
                     start = end
                     break
             else:
-                return [UNKNOWN]
+                return [(UNKNOWN, 0, len(word))]
         return found
 
 
 def basic(text: str) -> list[str]:
     """Lower-case words and marks."""
-    return re.findall(r"\w+|[^\w\s]", text.lower())
+    return [word.lower() for word in WORD.findall(text)]
 
 
 def find_corpus() -> Path:

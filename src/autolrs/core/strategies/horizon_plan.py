@@ -10,10 +10,8 @@ from autolrs.core.engine import State
 from autolrs.core.overfitting import MIN_LOOKS
 from autolrs.core.settings import LOOKS, REPLAN_RUNS, Settings
 
-RAMP_STEPS = (
-    20,
-    128,
-)  # fewer say nothing; more would not fit whole into the journal, and decisions rest on what is there
+# Fewer say nothing; more would not fit whole into the journal, and decisions rest on what is there.
+RAMP_STEPS = (20, 128)
 MIN_MINI_STEPS = 20
 MAX_MINIS = 7
 ENOUGH_MINIS = 3  # a fourth is worth less than knowing whether the run overfits
