@@ -24,6 +24,7 @@ from scipy.interpolate import PchipInterpolator
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon
 from autolrs.core.strategies.horizon_peak import centre, correction, shortfalls
+from autolrs.core.strategies.horizon_schedule import full_profile
 
 ROWS = Path(__file__).parents[1] / "benchmarks" / "results" / "peaks" / "rows.jsonl"
 OCTAVES = (-2, -1, 0, 1, 2)  # peaks of the whole runs, from the one that the rule takes
@@ -67,7 +68,7 @@ def whole_run(name: str, seed: int, peak: float) -> tuple[list[Any], list[Any]]:
     bundle, total, averaged = build(name, seed)
     averager = Averager(bundle.model, bundle.optimizer) if averaged else None
     config = Settings.make(strategy="horizon", total_steps=total, averaging=averaged)
-    lrs = [s.lr_at(i) for s in horizon.full_profile(config, total, peak) for i in range(s.steps)]
+    lrs = [s.lr_at(i) for s in full_profile(config, total, peak) for i in range(s.steps)]
     marks, seen = {round(share * total): share for share in MARKS}, []
     for done, batch in enumerate(islice(endless(bundle.loader), total), start=1):
         set_lr(bundle.optimizer, lrs[done - 1])

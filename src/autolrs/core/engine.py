@@ -38,6 +38,7 @@ from autolrs.core.types import (
     Started,
     decode,
     encode,
+    peak_lr,
     profile_steps,
 )
 
@@ -55,6 +56,7 @@ class State:
     committing: Commit | None = None  # asked and not done
     segments: Profile = ()  # the schedule so far
     previous_lr: float | None = None  # LR at the end of the last searched stage
+    aim: float = 0.0  # the highest LR that the last commit was to reach, even if it was cut short
     committed_steps: int = 0
     raw_steps: int = 0  # committed, probed and aborted
     evaluations: int = 0
@@ -235,6 +237,7 @@ def _committed(state: State, event: Committed) -> State:
         stage=event.stage + 1,
         segments=state.segments + event.profile,
         previous_lr=event.profile[-1].lr_end if searched else state.previous_lr,
+        aim=peak_lr(state.committing.profile),
         committed_steps=state.committed_steps + profile_steps(event.profile),
         raw_steps=state.raw_steps + event.steps,
     )

@@ -36,10 +36,19 @@ OWN: dict[str, frozenset[str]] = {  # settings that mean nothing to any other st
         )
     ),
     "horizon": frozenset(
-        ("max_cost", "mini_fraction", "horizon_shift", "warmup_fraction", "decay_to", "evaluate_cost", "replan_at")
+        (
+            "max_cost",
+            "mini_fraction",
+            "horizon_shift",
+            "warmup_fraction",
+            "hold_until",
+            "decay_to",
+            "evaluate_cost",
+            "replan_at",
+        )
     ),
 }
-AVERAGING_DEFAULTS: dict[str, Any] = {"decay_to": 0.1, "horizon_shift": 0.8}
+AVERAGING_DEFAULTS: dict[str, Any] = {"hold_until": 0.5, "decay_to": 0.1, "horizon_shift": 0.8}
 LOOKS = 20  # of `keep_best` in a run: the best state is found to within a twentieth of it
 LOOK_SHARE = 0.25  # of what `max_cost` leaves beside the run, at most: the rest is the search's
 REPLAN_RUNS = 3  # miniature runs that are set aside for each share in `replan_at`
@@ -98,6 +107,7 @@ class Settings:
     mini_fraction: float = 0.02  # length of a miniature run; at 1 % noise decides, at 4 % six of them cost too much
     horizon_shift: float = 1.1  # octaves by which a whole run usually wants a lower peak; .8 with averaging
     warmup_fraction: float = 0.05  # of the run, unless warmup_steps is given
+    hold_until: float = 0.0  # share of the run after which the peak begins to decay; .5 with averaging
     averaging: bool = False  # train near the average of the weights and end with it; True in PyTorch with "horizon"
     decay_to: float = 0.0  # end of the decay as a share of the peak; .1 with averaging; 1 is none: Schedule-Free's
     replan_at: tuple[float, ...] = ()  # shares of the run at which probes ask for a higher LR; no gain was measured
@@ -170,6 +180,7 @@ class Settings:
         _check_float("mini_fraction", self.mini_fraction, 0, 1)
         _check_float("horizon_shift", self.horizon_shift, -10, 10)
         _check_float("warmup_fraction", self.warmup_fraction, 0, 1, low_open=False)
+        _check_float("hold_until", self.hold_until, 0, 1, low_open=False)
         if self.decay_to != 1:  # which is no decay at all
             _check_float("decay_to", self.decay_to, 0, 1, low_open=False)
         _check_float("evaluate_cost", self.evaluate_cost, 0, math.inf, low_open=False)

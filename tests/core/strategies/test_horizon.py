@@ -18,14 +18,14 @@ from autolrs.core.strategies.horizon import (
     Horizon,
     affords_another,
     choose,
-    full_profile,
     horizon_octaves,
     landmark,
     limits,
     plan,
     responses,
 )
-from autolrs.core.types import Aborted, Asked, Commit, Failed, Forecast, Noted, Probe, Probed, Profile, profile_steps
+from autolrs.core.strategies.horizon_schedule import full_profile
+from autolrs.core.types import Aborted, Asked, Commit, Forecast, Noted, Probe, Probed, Profile, profile_steps
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
 
@@ -371,96 +371,3 @@ def test_every_prefix_of_the_journal_leads_to_the_same_next_command(total):
         state = engine.evolve(state, event)
         if isinstance(following, Asked):
             assert engine.decide(state, Horizon()) == following.command
-
-
-def extended(total, at, new_total):
-    host = SimulatedHost()
-    session = Session(host, Settings.make(total_steps=total, strategy="horizon"), Horizon(), stream=host.stream)
-    session.begin()
-    while not session.done and session.committed_steps < at:
-        session.step(host.step())
-    session.extend(new_total)
-    return drive(session, host)
-
-
-@pytest.mark.parametrize("at", [500, 1300, 2900])
-def test_extended_run_goes_on_from_its_lr_without_a_jump_and_decays_over_the_new_budget(at):
-    state = extended(3000, at, 6000)
-    lrs = state.schedule.lrs()
-    assert state.committed_steps == len(lrs) == 6000
-    peak = int(np.argmax(lrs))
-    assert np.all(np.diff(lrs[peak:]) < 0)
-    assert np.abs(np.diff(lrs[peak:])).max() < 2e-3 * lrs[peak]
-    assert lrs[-1] < 1e-3 * lrs[peak]
-
-
-def test_run_extended_after_its_end_warms_up_again_and_decays():
-    state = extended(3000, 3000, 6000)
-    lrs = state.schedule.lrs()
-    assert state.committed_steps == 6000
-    again = int(np.argmax(lrs[3000:]))
-    assert again == 150
-    assert lrs[3150] == pytest.approx(max(lrs[:3000]) / 2)
-    assert np.all(np.diff(lrs[3150:]) < 0)
-
-
-def test_run_can_be_shortened():
-    assert extended(6000, 700, 3000).committed_steps == 3000
-
-
-def test_extending_below_what_is_committed_is_refused():
-    with pytest.raises(ValueError, match="total_steps"):
-        extended(3000, 1500, 1000)
-
-
-def test_extending_while_probing_is_refused():
-    host = SimulatedHost()
-    session = Session(host, Settings.make(total_steps=3000, strategy="horizon"), Horizon(), stream=host.stream)
-    session.begin()
-    session.step(host.step())
-    with pytest.raises(RuntimeError, match="probed"):
-        session.extend(5000)
-
-
-class Fragile(SimulatedHost):
-    """The run itself dies at LRs that the short probes survive: above `limit` after 150 steps from a restore."""
-
-    limit, since, dead = 0.1, 0, False
-
-    def restore(self, token):
-        super().restore(token)
-        self.since, self.dead = 0, False
-
-    def step(self):
-        loss = super().step()
-        self.since += 1
-        self.dead = self.dead or (self.since > 150 and self.lr > self.limit)
-        return math.nan if self.dead else loss
-
-
-@pytest.mark.parametrize("limit", [0.2, 0.01])
-def test_run_that_dies_is_undone_and_goes_on_lower(limit):
-    host = Fragile()
-    host.limit = limit
-    session = Session(host, Settings.make(total_steps=4000, strategy="horizon"), Horizon(), stream=host.stream)
-    events = []
-    session.listeners.append(events.append)
-    state = drive(session, host)
-    failed = [e for e in events if isinstance(e, Failed)]
-    assert failed and all(e.lr > limit for e in failed)
-    assert state.committed_steps == 4000
-    assert not host.dead
-    assert math.isfinite(host.evaluate())
-    assert any("not finite" in e.message for e in events if isinstance(e, Noted))
-    assert host._tokens == {}
-    assert engine.fold(events) == state
-    assert state.raw_steps == host.steps
-
-
-def test_run_that_dies_at_every_lr_is_not_tried_for_ever():
-    host = Fragile()
-    host.limit = 0.0
-    session = Session(host, Settings.make(total_steps=4000, strategy="horizon"), Horizon(), stream=host.stream)
-    state = drive(session, host)
-    assert state.committed_steps == 4000
-    assert state.raw_steps < 4000 * 1.15 + 6 * 1000

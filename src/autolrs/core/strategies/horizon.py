@@ -1,4 +1,4 @@
-"""Choose the LR once, on miniature copies of the whole run, then run it: warm-up and linear decay from a matched peak.
+"""Choose the LR once, on miniature copies of the whole run, then run it: warm-up, the peak held, and a linear decay.
 
 Why, with measurements: docs/research-log.md. The loss after a stretch at a constant LR favours LRs that are too small;
 the loss after a *complete* short schedule, decay included, does not. What is left is that a short run likes a somewhat
@@ -13,7 +13,8 @@ higher peak than a long one: the horizon correction.
 4. Everything is put back, and the whole run is trained from step 0. With `replan_at`, miniature anneals part-way ask
    whether the LR may be higher (horizon_replan.py).
 
-What all this may cost is in horizon_plan.py, the arithmetic of the third step in horizon_peak.py.
+What all this may cost is in horizon_plan.py, the arithmetic of the third step in horizon_peak.py, the LR of the fourth
+in horizon_schedule.py.
 """
 
 from __future__ import annotations
@@ -27,14 +28,8 @@ from autolrs.core.interval import ramp
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon_replan as replan
 from autolrs.core.strategies.horizon_peak import TEMPERATURE, centre, correction, descent, shortfalls
-from autolrs.core.strategies.horizon_plan import (
-    MAX_MINIS,
-    Plan,
-    affords_another,
-    look_interval,
-    plan,
-    warmup_steps,
-)
+from autolrs.core.strategies.horizon_plan import MAX_MINIS, Plan, affords_another, look_interval, plan
+from autolrs.core.strategies.horizon_schedule import RETREAT, rest
 from autolrs.core.types import (
     Aborted,
     Command,
@@ -42,7 +37,6 @@ from autolrs.core.types import (
     Forecast,
     Probe,
     Probed,
-    Profile,
     Segment,
     Wait,
     cut,
@@ -54,12 +48,10 @@ FIRST = (START, START - 1, START + 1)  # tried whatever they show
 RAMP_ONLY = -2.0  # octaves from the landmark where nothing else is known: best in the mean for runs of 250 to 600 steps
 PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
-RETREAT = 0.25  # of the LR, when the run itself meets a loss that is not finite
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
-TAIL = (
-    0.3  # without validation a miniature run is judged by its training loss over this last share, where the LR is small
-)
+# Without validation a miniature run is judged by its training loss over this last share, where the LR is small.
+TAIL = 0.3
 
 
 class Horizon:
@@ -104,12 +96,6 @@ class Horizon:
 def search_interval(settings: Settings) -> tuple[float, float]:
     """The user's interval, or all six decades and more."""
     return settings.range_lr if settings.lr == "auto" else settings.lr
-
-
-def full_profile(settings: Settings, total: int, peak: float) -> Profile:
-    """Warm-up and linear decay over `total` steps."""
-    warm = warmup_steps(settings, total)
-    return (Segment(warm, peak / warm, peak), Segment(total - warm, peak, settings.decay_to * peak))
 
 
 def landmark(state: State) -> float:
@@ -270,7 +256,7 @@ def _mini(state: State, budget: Plan, octave: int) -> Probe:
 
 def _go_on(state: State, budget: Plan) -> Command:
     """The run after its first stretch; where it is to be planned anew, the probes for that come first."""
-    peak, octaves, why = peak_lr(state.segments), 0.0, ""
+    peak, octaves, why = max(peak_lr(state.segments), state.aim), 0.0, ""
     decays = state.segments[-1].lr_end > state.settings.decay_to * peak  # or else it is about to warm up again
     if state.committed_steps in budget.replans and decays and not state.failures:
         probe = replan.next_probe(state, budget, search_interval(state.settings)[1])
@@ -280,30 +266,6 @@ def _go_on(state: State, budget: Plan) -> Command:
             return Wait()
         octaves, why = replan.conclude(state, budget)
     return _stretch(state, budget, peak, why, octaves)
-
-
-def rest(state: State, peak: float, room: int = 0, octaves: float = 0.0) -> Profile:
-    """What is left of the run: all of it, or a line from the present LR to the end, whatever the budget was before.
-
-    A run that was extended after its LR had reached the bottom warms up again, to the height that a decay over the new
-    budget would have here. So does one whose LR is to rise by some octaves, within the next `room` steps.
-    """
-    settings, total = state.settings, state.settings.total_steps
-    assert total is not None
-    if not state.committed_steps:
-        return full_profile(settings, total, peak * RETREAT**state.failures)
-    left, bottom = total - state.committed_steps, settings.decay_to * peak
-    lr = state.segments[-1].lr_end * RETREAT**state.failures
-    if lr > bottom and not octaves:
-        return (Segment(left, lr, bottom),)
-    warm, height = max(1, round(settings.warmup_fraction * left)), max(peak * left / total, bottom)
-    if octaves:
-        warm, height = min(warm, room), lr * 2.0**octaves
-        bottom = settings.decay_to * max(peak, height)
-    return (
-        Segment(warm, lr or height / warm, height),
-        *([Segment(left - warm, height, bottom)] if left > warm else []),
-    )
 
 
 def _stretch(state: State, budget: Plan, peak: float, why: str, octaves: float = 0.0) -> Commit:
@@ -318,7 +280,7 @@ def _stretch(state: State, budget: Plan, peak: float, why: str, octaves: float =
     end = min(e for e in ends if e > done)
     profile = rest(state, peak, end - done, octaves)
     # A warm-up is not cut in two: its top is what later stretches know the peak by.
-    steps = max(end - done, profile[0].steps if len(profile) > 1 else 0)
+    steps = max(end - done, profile[0].steps if profile[0].lr_end > profile[0].lr_start else 0)
     looks = 0
     if state.settings.keep_best == "auto" and state.validation and not state.look_every and not done:
         looks = look_interval(state, budget)

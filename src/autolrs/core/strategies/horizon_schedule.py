@@ -1,0 +1,50 @@
+"""The LR of a whole `horizon` run from its peak: warm-up, the peak held, a line down; and of what is left of one."""
+
+from __future__ import annotations
+
+from autolrs.core.engine import State
+from autolrs.core.settings import Settings
+from autolrs.core.strategies.horizon_plan import warmup_steps
+from autolrs.core.types import Profile, Segment
+
+RETREAT = 0.25  # of the LR, when the run itself meets a loss that is not finite
+
+
+def full_profile(settings: Settings, total: int, peak: float) -> Profile:
+    """Warm-up, the peak held, and linear decay over `total` steps."""
+    warm = warmup_steps(settings, total)
+    return (Segment(warm, peak / warm, peak), *_fall(settings, warm, total, peak, settings.decay_to * peak))
+
+
+def _fall(settings: Settings, done: int, total: int, lr: float, bottom: float) -> Profile:
+    """The LR held until its decay is due, and then a line to `bottom`."""
+    left = total - done
+    held = max(0, min(round(settings.hold_until * total) - done, left - 1))
+    lines = ((held, lr, lr), (left - held, lr, bottom))
+    return tuple(Segment(*line) for line in lines if line[0])
+
+
+def rest(state: State, peak: float, room: int = 0, octaves: float = 0.0) -> Profile:
+    """What is left of the run: all of it, or the present LR held until its decay is due, whatever was planned before.
+
+    A run that was extended after its LR had reached the bottom warms up again, to the height that a schedule over the
+    new budget would have here. So does one whose LR is to rise by some octaves, within the next `room` steps.
+    """
+    settings, total = state.settings, state.settings.total_steps
+    assert total is not None
+    if not state.committed_steps:
+        return full_profile(settings, total, peak * RETREAT**state.failures)
+    done, bottom, last = state.committed_steps, settings.decay_to * peak, state.segments[-1]
+    lr, aim = (top * RETREAT**state.failures for top in (last.lr_end, state.aim))
+    left = total - done
+    if last.lr_end > last.lr_start and lr < aim and not octaves:  # cut in its warm-up, which goes on as it was
+        warm = min(max(round((aim - lr) * last.steps / (last.lr_end - last.lr_start)), 1), left)
+        return (Segment(warm, lr, aim), *_fall(settings, done + warm, total, aim, bottom))
+    if lr > bottom and not octaves:
+        return _fall(settings, done, total, lr, bottom)
+    falling = left / max(total - round(settings.hold_until * total), 1)
+    warm, height = max(1, round(settings.warmup_fraction * left)), max(peak * min(falling, 1.0), bottom)
+    if octaves:
+        warm, height = min(warm, room), lr * 2.0**octaves
+        bottom = settings.decay_to * max(peak, height)
+    return (Segment(warm, lr or height / warm, height), *_fall(settings, done + warm, total, height, bottom))

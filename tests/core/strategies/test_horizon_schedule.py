@@ -1,0 +1,184 @@
+"""The LR of a `horizon` run: warm-up, hold, decay; without a jump where the budget changes; lower where it dies."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autolrs.core import engine
+from autolrs.core.settings import Settings
+from autolrs.core.strategies.horizon import Horizon
+from autolrs.core.strategies.horizon_schedule import full_profile
+from autolrs.core.types import Failed, Noted, Segment, profile_steps
+from autolrs.run.session import Session, drive
+from autolrs.testing.simulated import SimulatedHost
+
+
+def lrs_of(profile):
+    return np.array([segment.lr_at(i) for segment in profile for i in range(segment.steps)])
+
+
+def test_the_peak_is_held_until_its_decay_is_due():
+    config = Settings(total_steps=1000, strategy="horizon", hold_until=0.6, decay_to=0.1)
+    assert full_profile(config, 1000, 2.0) == (Segment(50, 0.04, 2.0), Segment(550, 2.0, 2.0), Segment(400, 2.0, 0.2))
+
+
+def test_without_a_hold_the_decay_follows_the_warm_up():
+    config = Settings(total_steps=1000, strategy="horizon")
+    assert full_profile(config, 1000, 2.0) == (Segment(50, 0.04, 2.0), Segment(950, 2.0, 0.0))
+
+
+@given(total=st.integers(2, 5000), hold=st.floats(0, 0.9999), warmup=st.floats(0, 0.9))
+def test_whatever_is_asked_the_schedule_has_all_steps_and_ends_with_a_decay(total, hold, warmup):
+    config = Settings(total_steps=total, strategy="horizon", hold_until=hold, warmup_fraction=warmup)
+    profile = full_profile(config, total, 1.0)
+    assert profile_steps(profile) == total
+    lrs = lrs_of(profile)
+    assert lrs.max() <= 1.0 and np.all(np.diff(lrs[int(np.argmax(lrs)) :]) <= 0)
+    assert profile[-1].lr_end == 0.0 or len(profile) == 1
+
+
+@pytest.mark.parametrize("hold", [-0.1, 1.0, math.nan, "half"])
+def test_a_hold_outside_the_run_is_refused(hold):
+    with pytest.raises(ValueError, match="`hold_until` must be 0 <= hold_until < 1"):
+        Settings(total_steps=100, strategy="horizon", hold_until=hold)
+
+
+def test_averaged_runs_hold_by_default_and_others_do_not():
+    made = [Settings.make(strategy="horizon", total_steps=100, averaging=on).hold_until for on in (True, False)]
+    assert made == [0.5, 0.0]
+
+
+def extended(total, at, new_total, **values):
+    host = SimulatedHost()
+    config = Settings.make(total_steps=total, strategy="horizon", **values)
+    session = Session(host, config, Horizon(), stream=host.stream)
+    session.begin()
+    while not session.done and session.committed_steps < at:
+        session.step(host.step())
+    session.extend(new_total)
+    return drive(session, host)
+
+
+@pytest.mark.parametrize("at", [500, 1300, 2900])
+def test_extended_run_goes_on_from_its_lr_without_a_jump_and_decays_over_the_new_budget(at):
+    state = extended(3000, at, 6000)
+    lrs = state.schedule.lrs()
+    assert state.committed_steps == len(lrs) == 6000
+    peak = int(np.argmax(lrs))
+    assert np.all(np.diff(lrs[peak:]) < 0)
+    assert np.abs(np.diff(lrs[peak:])).max() < 2e-3 * lrs[peak]
+    assert lrs[-1] < 1e-3 * lrs[peak]
+
+
+def test_run_extended_after_its_end_warms_up_again_and_decays():
+    state = extended(3000, 3000, 6000)
+    lrs = state.schedule.lrs()
+    assert state.committed_steps == 6000
+    again = int(np.argmax(lrs[3000:]))
+    assert again == 150
+    assert lrs[3150] == pytest.approx(max(lrs[:3000]) / 2)
+    assert np.all(np.diff(lrs[3150:]) < 0)
+
+
+@pytest.mark.parametrize("at", [500, 1300, 1900, 2900])
+def test_extended_run_that_holds_its_peak_goes_on_holding_what_it_has_until_half_of_the_new_budget(at):
+    state = extended(3000, at, 6000, hold_until=0.5)
+    lrs = state.schedule.lrs()
+    assert state.committed_steps == len(lrs) == 6000
+    assert np.abs(np.diff(lrs[150:])).max() < 2e-3 * lrs.max()
+    assert lrs[at:3000].min() == lrs[at:3000].max() and (lrs[at] == lrs.max()) == (at <= 1500)
+    assert np.all(np.diff(lrs[3000:]) < 0) and lrs[-1] < 1e-3 * lrs.max()
+
+
+def test_run_extended_after_its_end_rises_to_what_the_new_schedule_has_there():
+    lrs = extended(3000, 3000, 4000, hold_until=0.5).schedule.lrs()
+    assert int(np.argmax(lrs[3000:])) == 50  # 5 % of what is left
+    assert lrs[3050] == pytest.approx(max(lrs[:3000]) * 1000 / 2000)
+    assert np.all(np.diff(lrs[3050:]) < 0)
+
+
+@pytest.mark.parametrize("hold", [0.0, 0.5])
+@pytest.mark.parametrize(("at", "new_total"), [(20, 6000), (149, 6000), (60, 1500)])
+def test_run_whose_budget_changes_in_its_warm_up_still_reaches_its_peak(at, new_total, hold):
+    usual = extended(3000, 1000, 3000, hold_until=hold).schedule.lrs()
+    lrs = extended(3000, at, new_total, hold_until=hold).schedule.lrs()
+    assert lrs[:151] == pytest.approx(usual[:151])
+    assert len(lrs) == new_total and lrs[-1] < 2e-3 * lrs.max()
+
+
+def test_run_that_dies_while_it_holds_goes_on_holding_lower():
+    host = Fragile()
+    host.limit = 0.2
+    config = Settings.make(total_steps=4000, strategy="horizon", hold_until=0.5)
+    session = Session(host, config, Horizon(), stream=host.stream)
+    state = drive(session, host)
+    lrs = state.schedule.lrs()
+    assert state.committed_steps == 4000 and math.isfinite(host.evaluate()) and state.all_failures
+    assert lrs[400] == lrs[1999] == lrs.max() <= 0.2 and np.all(np.diff(lrs[2000:]) < 0)
+
+
+def test_run_can_be_shortened():
+    assert extended(6000, 700, 3000).committed_steps == 3000
+
+
+def test_extending_below_what_is_committed_is_refused():
+    with pytest.raises(ValueError, match="total_steps"):
+        extended(3000, 1500, 1000)
+
+
+def test_extending_while_probing_is_refused():
+    host = SimulatedHost()
+    session = Session(host, Settings.make(total_steps=3000, strategy="horizon"), Horizon(), stream=host.stream)
+    session.begin()
+    session.step(host.step())
+    with pytest.raises(RuntimeError, match="probed"):
+        session.extend(5000)
+
+
+class Fragile(SimulatedHost):
+    """The run itself dies at LRs that the short probes survive: above `limit` after 150 steps from a restore."""
+
+    limit, since, dead = 0.1, 0, False
+
+    def restore(self, token):
+        super().restore(token)
+        self.since, self.dead = 0, False
+
+    def step(self):
+        loss = super().step()
+        self.since += 1
+        self.dead = self.dead or (self.since > 150 and self.lr > self.limit)
+        return math.nan if self.dead else loss
+
+
+@pytest.mark.parametrize("limit", [0.2, 0.01])
+def test_run_that_dies_is_undone_and_goes_on_lower(limit):
+    host = Fragile()
+    host.limit = limit
+    session = Session(host, Settings.make(total_steps=4000, strategy="horizon"), Horizon(), stream=host.stream)
+    events = []
+    session.listeners.append(events.append)
+    state = drive(session, host)
+    failed = [e for e in events if isinstance(e, Failed)]
+    assert failed and all(e.lr > limit for e in failed)
+    assert state.committed_steps == 4000
+    assert not host.dead
+    assert math.isfinite(host.evaluate())
+    assert any("not finite" in e.message for e in events if isinstance(e, Noted))
+    assert host._tokens == {}
+    assert engine.fold(events) == state
+    assert state.raw_steps == host.steps
+
+
+def test_run_that_dies_at_every_lr_is_not_tried_for_ever():
+    host = Fragile()
+    host.limit = 0.0
+    session = Session(host, Settings.make(total_steps=4000, strategy="horizon"), Horizon(), stream=host.stream)
+    state = drive(session, host)
+    assert state.committed_steps == 4000
+    assert state.raw_steps < 4000 * 1.15 + 6 * 1000
