@@ -2,9 +2,12 @@
 
     python tools/peaks.py record ROWS.jsonl TASK[:CHANGE...] [SEED ...]   # search, then whole runs at five peaks
     python tools/peaks.py score [ROWS.jsonl]                              # what the rule loses to the best of them
+    python tools/peaks.py hold HELD.jsonl HOLD[xFACTOR] TASK[:CHANGE...]  # the rule's peak (times FACTOR) held so long
+    python tools/peaks.py held [HELD.jsonl]                               # what that is worth against no hold
 
 CHANGE is `sgd`, `adam` or `adamw` (another optimizer), `b4` (batches four times as large), `t0.3` (fewer steps), or
-`plain` (no averaging). The rows behind docs/research-log.md, "A correction for each task", are the default of `score`.
+`plain` (no averaging). The rows behind docs/research-log.md, "A correction for each task" and "Holding the peak", are
+the defaults of `score` and `held`. Whole runs are recorded without a hold.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from autolrs.core.strategies import horizon
 from autolrs.core.strategies.horizon_peak import centre, correction, shortfalls
 from autolrs.core.strategies.horizon_schedule import full_profile
 
-ROWS = Path(__file__).parents[1] / "benchmarks" / "results" / "peaks" / "rows.jsonl"
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "peaks"
+ROWS, HELD = RESULTS / "rows.jsonl", RESULTS / "held.jsonl"
 OCTAVES = (-2, -1, 0, 1, 2)  # peaks of the whole runs, from the one that the rule takes
 MARKS = (0.025, 0.05, 0.075, 0.1)  # shares of the run at which the validation loss is taken as well
 Row = dict[str, Any]
@@ -59,7 +63,7 @@ def build(name: str, seed: int) -> tuple[Any, int, bool]:
     return bundle, steps, steps >= AVERAGED_STEPS and "plain" not in changes
 
 
-def whole_run(name: str, seed: int, peak: float) -> tuple[list[Any], list[Any]]:
+def whole_run(name: str, seed: int, peak: float, hold: float = 0.0) -> tuple[list[Any], list[Any]]:
     """[peak, validation loss, test loss] at the end, None if it diverged; [share, validation loss] on the way."""
     from autolrs.bench.methods._method import endless, step
     from autolrs.pytorch.averaging import Averager
@@ -67,7 +71,7 @@ def whole_run(name: str, seed: int, peak: float) -> tuple[list[Any], list[Any]]:
 
     bundle, total, averaged = build(name, seed)
     averager = Averager(bundle.model, bundle.optimizer) if averaged else None
-    config = Settings.make(strategy="horizon", total_steps=total, averaging=averaged)
+    config = Settings.make(strategy="horizon", total_steps=total, averaging=averaged, hold_until=hold)
     lrs = [s.lr_at(i) for s in full_profile(config, total, peak) for i in range(s.steps)]
     marks, seen = {round(share * total): share for share in MARKS}, []
     for done, batch in enumerate(islice(endless(bundle.loader), total), start=1):
@@ -141,6 +145,35 @@ def score(rows: list[Row]) -> dict[str, dict[str, float]]:
     return {kind: {task: float(np.mean(all_)) for task, all_ in tasks.items()} for kind, tasks in found.items()}
 
 
+def hold(name: str, until: float, factor: float) -> list[Row]:
+    """Whole runs at the rule's peak, times `factor`, held until a share of the run: one for each recorded search."""
+    kinds = ("plain", "short plain") if "plain" in name.split(":") else ("averaged", "short averaged")
+    found = [row for row in read(ROWS) if row["task"] == name.replace(":plain", "") and row["kind"] in kinds]
+    if not found:
+        raise SystemExit(f"no search of {name!r} is among the recorded ones: record it first")
+    rows = []
+    for row in found:
+        (peak, validation, test), _ = whole_run(name, row["seed"], factor * rule(row), until)
+        key = {name: row[name] for name in ("kind", "task", "seed")}
+        rows.append({**key, "hold": until, "factor": factor, "peak": peak, "validation": validation, "test": test})
+    return rows
+
+
+def held(rows: list[Row]) -> dict[str, dict[str, dict[str, float]]]:
+    """Kind -> hold (and factor) -> task -> test loss against no hold at the rule's peak, in the mean over seeds."""
+    plain = {(r["kind"], r["task"], r["seed"]): r["test"] for r in rows if (r["hold"], r["factor"]) == (0, 1)}
+    found: dict[str, Any] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for row in rows:
+        shape = f"{row['hold']:g}" + (f"x{row['factor']:g}" if row["factor"] != 1 else "")
+        base = plain.get((row["kind"], row["task"], row["seed"]))
+        if base is not None and shape != "0":
+            found[row["kind"]][shape][row["task"]].append(math.inf if row["test"] is None else row["test"] / base)
+    return {
+        kind: {shape: {task: float(np.mean(all_)) for task, all_ in tasks.items()} for shape, tasks in shapes.items()}
+        for kind, shapes in found.items()
+    }
+
+
 def read(path: Path) -> list[Row]:
     """The rows of a file."""
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -162,6 +195,20 @@ def main(arguments: list[str]) -> None:
             print(f"{kind}: {np.mean(list(tasks.values())):.2%} in the mean")
             for task, loss in tasks.items():
                 print(f"  {task:26}{loss:7.1%}")
+    elif arguments[:1] == ["hold"] and len(arguments) == 4:
+        import torch
+
+        torch.set_num_threads(1)
+        until, _, factor = arguments[2].partition("x")
+        with Path(arguments[1]).open("a") as file:
+            for row in hold(arguments[3], float(until), float(factor or 1)):
+                file.write(json.dumps(row) + "\n")
+    elif arguments[:1] == ["held"]:
+        for kind, shapes in held(read(Path(arguments[1]) if arguments[1:] else HELD)).items():
+            for shape, ratios in shapes.items():
+                print(f"{kind}, held until {shape}: {np.exp(np.mean(np.log(list(ratios.values())))):.4f} in the mean")
+                for task, ratio in ratios.items():
+                    print(f"  {task:26}{ratio:7.3f}")
     else:
         raise SystemExit(__doc__)
 

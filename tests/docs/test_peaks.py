@@ -54,7 +54,31 @@ def test_the_regret_of_the_best_peak_is_nothing_and_of_others_what_the_runs_say(
     assert PEAKS["regret"](row, 64.0) == pytest.approx(2.0)  # no further than what was run
 
 
-@pytest.mark.parametrize("arguments", [[], ["record", "rows.jsonl"], ["nonsense"]])
+def test_holding_the_peak_is_worth_what_the_research_log_says():
+    found = PEAKS["held"](PEAKS["read"](PEAKS["HELD"]))
+    mean = {
+        (kind, shape): np.exp(np.mean(np.log(list(ratios.values()))))
+        for kind, shapes in found.items()
+        for shape, ratios in shapes.items()
+    }
+    assert mean["averaged", "0.5"] < 0.992 and mean["short averaged", "0.5"] < 0.987
+    assert 0.995 < mean["plain", "0.5"] < 1.01  # which is why plain runs do not hold
+    assert mean["averaged", "0.5"] < mean["averaged", "0.5x0.71"]
+
+
+def test_a_held_run_can_be_recorded(tmp_path):
+    pytest.importorskip("sklearn")
+    for shape in ("0", "0.5x2"):
+        PEAKS["main"](["hold", str(tmp_path / "held.jsonl"), shape, "digits-mlp:t.3:plain"])
+    rows = PEAKS["read"](tmp_path / "held.jsonl")
+    assert {(row["hold"], row["factor"]) for row in rows} == {(0.0, 1.0), (0.5, 2.0)}
+    found = PEAKS["held"](rows)
+    assert set(found) == {"short plain"} and set(found["short plain"]) == {"0.5x2"}
+    with pytest.raises(SystemExit, match="record it first"):
+        PEAKS["main"](["hold", str(tmp_path / "held.jsonl"), "0.5", "digits-mlp:b9"])
+
+
+@pytest.mark.parametrize("arguments", [[], ["record", "rows.jsonl"], ["hold", "rows.jsonl"], ["nonsense"]])
 def test_it_says_how_it_is_used(arguments):
     with pytest.raises(SystemExit, match=r"tools/peaks\.py record"):
         PEAKS["main"](arguments)
