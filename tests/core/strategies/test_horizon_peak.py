@@ -36,7 +36,7 @@ def test_a_run_that_was_stopped_has_no_share_and_if_all_were_nobody_has():
     assert shortfalls({}, 2.0) == {}
 
 
-@pytest.mark.parametrize(("averaging", "usual"), [(True, 0.8), (False, 1.1)])
+@pytest.mark.parametrize(("averaging", "usual"), [(True, 0.9), (False, 1.1)])
 def test_a_usual_task_gets_the_setting_and_short_runs_a_little_more(averaging, usual):
     best = math.exp(-DESCENTS[1])
     for total, more in ((5000, 0.0), (1050, 0.0), (1000, 0.2), (500, 0.2)):

@@ -163,9 +163,14 @@ def next_offset(state: State) -> int | None:
     low, high = min(tried), max(tried)
     if all(math.isinf(value) for value in tried.values()):
         return low - 2 if _inside(state, low - 2) else None
-    sides = [(tried[low], low - 1), (tried[high], high + 1)]
-    open_sides = [(value, octave) for value, octave in sides if value < PROMISING and _inside(state, octave)]
-    return min(open_sides)[1] if open_sides else None
+    # Downwards first: where all LRs do alike, a whole run wants one from the lower end of them. Upwards by two where
+    # the highest is far ahead, and back into the gap if that was too far.
+    best = min(tried, key=lambda octave: tried[octave])
+    ahead = best == high and tried.get(high - 1, 0.0) >= PROMISING
+    ways = [low - 1] if tried[low] < PROMISING else []
+    ways += [high + 2 if ahead else high + 1] if tried[high] < PROMISING else []
+    ways += [octave for octave in (best + 1, best - 1) if low < octave < high and octave not in tried]
+    return next((octave for octave in ways if _inside(state, octave)), None)
 
 
 def horizon_octaves(state: State) -> float:
