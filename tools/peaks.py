@@ -2,12 +2,14 @@
 
     python tools/peaks.py record ROWS.jsonl TASK[:CHANGE...] [SEED ...]   # search, then whole runs at five peaks
     python tools/peaks.py score [ROWS.jsonl]                              # what the rule loses to the best of them
+    python tools/peaks.py search SEARCHES.jsonl TASK[:CHANGE...] SEED ... # searches alone
+    python tools/peaks.py searched [SEARCHES.jsonl]                       # what the rule loses there, by those runs
     python tools/peaks.py hold HELD.jsonl HOLD[xFACTOR] TASK[:CHANGE...]  # the rule's peak (times FACTOR) held so long
     python tools/peaks.py held [HELD.jsonl]                               # what that is worth against no hold
 
 CHANGE is `sgd`, `adam` or `adamw` (another optimizer), `b4` (batches four times as large), `t0.3` (fewer steps), or
 `plain` (no averaging). The rows behind docs/research-log.md, "A correction for each task" and "Holding the peak", are
-the defaults of `score` and `held`. Whole runs are recorded without a hold.
+the defaults of `score`, `searched` and `held`. Whole runs are recorded without a hold.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from autolrs.core.strategies.horizon_peak import centre, correction, shortfalls
 from autolrs.core.strategies.horizon_schedule import full_profile
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "peaks"
-ROWS, HELD = RESULTS / "rows.jsonl", RESULTS / "held.jsonl"
+ROWS, SEARCHES, HELD = (RESULTS / name for name in ("rows.jsonl", "searches.jsonl", "held.jsonl"))
 OCTAVES = (-2, -1, 0, 1, 2)  # peaks of the whole runs, from the one that the rule takes
 MARKS = (0.025, 0.05, 0.075, 0.1)  # shares of the run at which the validation loss is taken as well
 Row = dict[str, Any]
@@ -89,8 +91,8 @@ def whole_run(name: str, seed: int, peak: float, hold: float = 0.0) -> tuple[lis
     return [peak, bundle.evaluate(), bundle.test()], seen
 
 
-def record(name: str, seed: int) -> Row:
-    """Search as `horizon` does, then train whole runs around the peak that it takes."""
+def search(name: str, seed: int) -> Row:
+    """Search as `horizon` does, and stop before the run."""
     from autolrs import AutoLRS
     from autolrs.bench.methods._method import step
 
@@ -100,9 +102,7 @@ def record(name: str, seed: int) -> Row:
         if not auto.step(step(bundle, bundle.optimizer, batch)).exploring:
             break
     state = auto.session.state
-    peak, _ = horizon.choose(state)
     finite = [(probe.lr, horizon._value(probe)) for probe in state.probes[1:]]
-    runs = [whole_run(name, seed, peak * 2.0**octave) for octave in OCTAVES]
     return {
         "kind": ("short " if total < 1000 else "") + ("averaged" if averaged else "plain"),
         "task": name.replace(":plain", ""),
@@ -111,9 +111,14 @@ def record(name: str, seed: int) -> Row:
         "landmark": horizon.landmark(state),
         "start": horizon._start(state),
         "minis": [[lr, value if math.isfinite(value) else None] for lr, value in finite],
-        "runs": [run for run, _ in runs],
-        "race": [[run[0], seen] for run, seen in runs],
     }
+
+
+def record(name: str, seed: int) -> Row:
+    """A search, and whole runs around the peak that it takes."""
+    row = search(name, seed)
+    runs = [whole_run(name, seed, rule(row) * 2.0**octave) for octave in OCTAVES]
+    return {**row, "runs": [run for run, _ in runs], "race": [[run[0], seen] for run, seen in runs]}
 
 
 def rule(row: Row) -> float:
@@ -143,6 +148,15 @@ def score(rows: list[Row]) -> dict[str, dict[str, float]]:
     for row in rows:
         found[row["kind"]][row["task"]].append(regret(row, rule(row)))
     return {kind: {task: float(np.mean(all_)) for task, all_ in tasks.items()} for kind, tasks in found.items()}
+
+
+def searched(rows: list[Row], runs: list[Row]) -> dict[str, list[float]]:
+    """Task -> what the rule loses in each search, by whole runs of that task on whatever seeds there are."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        like = [run for run in runs if (run["kind"], run["task"]) == (row["kind"], row["task"])]
+        found[row["task"]].append(float(np.mean([regret(run, rule(row)) for run in like])))
+    return dict(found)
 
 
 def hold(name: str, until: float, factor: float) -> list[Row]:
@@ -195,6 +209,18 @@ def main(arguments: list[str]) -> None:
             print(f"{kind}: {np.mean(list(tasks.values())):.2%} in the mean")
             for task, loss in tasks.items():
                 print(f"  {task:26}{loss:7.1%}")
+    elif arguments[:1] == ["search"] and len(arguments) > 3:
+        import torch
+
+        torch.set_num_threads(1)
+        with Path(arguments[1]).open("a") as file:
+            for seed in map(int, arguments[3:]):
+                file.write(json.dumps(search(arguments[2], seed)) + "\n")
+    elif arguments[:1] == ["searched"]:
+        lost = searched(read(Path(arguments[1]) if arguments[1:] else SEARCHES), read(ROWS))
+        print(f"{np.mean([np.mean(all_) for all_ in lost.values()]):.2%} in the mean")
+        for task, all_ in sorted(lost.items()):
+            print(f"  {task:26}{np.mean(all_):7.1%}, worst of {len(all_)}: {max(all_):.1%}")
     elif arguments[:1] == ["hold"] and len(arguments) == 4:
         import torch
 

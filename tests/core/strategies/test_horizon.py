@@ -21,6 +21,7 @@ from autolrs.core.strategies.horizon import (
     horizon_octaves,
     landmark,
     limits,
+    next_offset,
     plan,
     responses,
 )
@@ -177,9 +178,9 @@ def test_diverging_lrs_are_aborted_and_never_chosen(limit):
         assert max(state.schedule.lrs()) <= limit
 
 
-def searched(minis, scale=1.0, offset=0.0):
+def searched(minis, scale=1.0, offset=0.0, **values):
     """A state in which these miniature runs, (octave, loss, losses at the checks), have been answered."""
-    config = Settings.make(total_steps=5000, strategy="horizon")
+    config = Settings.make(total_steps=5000, strategy="horizon", **values)
     now = engine.evolve(None, engine.start(config))
     ramp = [offset + scale * (2.0 - 0.01 * i if i < 35 else 9.0) for i in range(50)]
     now = engine.evolve(now, Asked(Horizon().decide(now)))
@@ -252,6 +253,38 @@ def test_response_does_not_depend_on_the_losses_scale_or_sign(scale, offset):
     assert given[1] == pytest.approx([offset + scale * limit for limit in given[0]], rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("minis", "octave"),
+    [
+        ([], -2),
+        ([(-2, 1.0)], -3),
+        ([(-2, 1.0), (-3, 1.0)], -1),
+        # All alike: the lower end of the LRs that do well is looked for first.
+        ([(-2, 1.0), (-3, 1.01), (-1, 0.99)], -4),
+        ([(-2, 1.0), (-3, 1.01), (-1, 0.99), (-4, 1.02)], -5),
+        ([(-2, 1.0), (-3, 1.01), (-1, 0.99), (-4, 1.5)], 0),
+        # The highest is best by far: two octaves at once, then one, and back into the gap where that was too far.
+        ([(-2, 1.5), (-3, 1.7), (-1, 1.0)], 1),
+        ([(-2, 1.5), (-3, 1.7), (-1, 1.0), (1, 0.9)], 2),
+        ([(-2, 1.5), (-3, 1.7), (-1, 1.0), (1, 1.4)], 0),
+        ([(-2, 1.5), (-3, 1.7), (-1, 1.0), (1, math.inf)], 0),
+        ([(-2, 1.5), (-3, 1.7), (-1, 1.0), (1, math.inf), (0, 1.1)], None),
+        # Best in the middle, both sides clearly worse.
+        ([(-2, 1.0), (-3, 1.2), (-1, 1.2)], None),
+        ([(-2, math.inf), (-3, math.inf), (-1, math.inf)], -5),
+    ],
+)
+def test_where_the_search_goes_next(minis, octave):
+    assert next_offset(searched(minis)) == octave
+
+
+def test_no_lr_outside_the_interval_is_tried():
+    tried = []
+    while (octave := next_offset(searched([(octave, 1.0) for octave in tried], lr=(0.1, 1.0)))) is not None:
+        tried.append(octave)
+    assert tried == [-2, -1, 0, 1]  # of a landmark at .49; all do alike, and -3 and 2 lie outside
+
+
 def ended(loss):
     """A search from a loss of 1.99 in which the best miniature run ended at `loss`."""
     return searched([(-2, loss), (-3, 1.9), (-1, 1.9)])
@@ -271,7 +304,7 @@ def test_a_little_more_is_taken_off_where_miniature_runs_have_their_least_length
     state = ended(0.995)  # of 5000 steps
     short, longer = (replace(state, settings=state.settings.with_(total_steps=total)) for total in (1000, 1050))
     assert horizon_octaves(longer) == horizon_octaves(state)
-    assert horizon_octaves(short) == pytest.approx(horizon_octaves(state) + 0.2)
+    assert horizon_octaves(short) == pytest.approx(horizon_octaves(state) + 0.1)
 
 
 @pytest.mark.parametrize("loss", [0.0, -1.0, math.inf])

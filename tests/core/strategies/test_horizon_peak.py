@@ -39,6 +39,6 @@ def test_a_run_that_was_stopped_has_no_share_and_if_all_were_nobody_has():
 @pytest.mark.parametrize(("averaging", "usual"), [(True, 0.9), (False, 1.1)])
 def test_a_usual_task_gets_the_setting_and_short_runs_a_little_more(averaging, usual):
     best = math.exp(-DESCENTS[1])
-    for total, more in ((5000, 0.0), (1050, 0.0), (1000, 0.2), (500, 0.2)):
+    for total, more in ((5000, 0.0), (1050, 0.0), (1000, 0.1), (500, 0.1)):
         config = Settings.make(strategy="horizon", total_steps=total, averaging=averaging)
         assert correction(config, 1.0, best) == pytest.approx(usual + more)

@@ -6,7 +6,7 @@ higher peak than a long one: the horizon correction.
 
 1. One ramp, 1 % of the budget: the LR rises over the whole interval. Where the smoothed loss is lowest is the landmark.
 2. Miniature runs, 2 % each, from the same snapshot on the same batches, at LRs a factor 2 apart: first two octaves
-   below the landmark, then towards whichever side is promising, until both are clearly worse or the money is spent.
+   below the landmark, then downwards and upwards while that is promising, until the money is spent.
    One that diverges is stopped, and so is one (after the first three) that is clearly losing.
 3. The peak is the mean of their log LRs weighted by how well they did, lowered by the horizon correction: the less,
    the further down they brought the loss.
@@ -148,7 +148,8 @@ def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ..
 
 
 def next_offset(state: State) -> int | None:
-    """The next LR to try, in octaves from the landmark; None when both edges are clearly worse than the best.
+    """The next LR to try, in octaves from the landmark; None when both edges are clearly worse than the best run, and
+    its neighbours known.
 
     The first three are tried whatever they show, so they may run at once. Where to go from there rests on all answers:
     while one is missing it is None too. So the LRs tried, and the choice, are those of a search one by one.

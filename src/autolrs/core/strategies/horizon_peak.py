@@ -13,7 +13,7 @@ from autolrs.core.strategies.horizon_plan import MIN_MINI_STEPS, mini_steps
 TEMPERATURE = 0.015  # of the weights, in units of the progress that the best miniature run made
 DESCENTS = (0.4, 1.2, 1.8)  # log of the factor by which miniature runs brought the loss down: least, usual, most
 SHIFT_PER_DESCENT = 0.6  # octaves of the horizon correction; measured between the least and the most
-SHORTEST_SHIFT = 0.2  # octaves more where miniature runs have their least length: 20 steps are less sure
+SHORTEST_SHIFT = 0.1  # octaves more where miniature runs have their least length: 20 steps are less sure
 
 
 def shortfalls(losses: Mapping[int, float], start: float) -> dict[int, float]:
