@@ -46,7 +46,7 @@ def demo(
             help="Of strategy paper. strict: Algorithm 1 as printed. practical: with guards and a final anneal.",
         ),
     ] = "practical",
-    steps: Annotated[int, typer.Option(min=100, help="Committed optimizer steps.")] = 4000,
+    steps: Annotated[int, typer.Option(min=100, help="Committed optimizer steps.")] = 1500,
     run_dir: Annotated[Path, typer.Option(help="Run folder; if it holds a run already, a new one beside it.")] = Path(
         "runs/demo"
     ),
