@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 HEADLINE_TASKS = (
     *("fashion-mlp", "fashion-cnn", "bible-transformer", "bible-lstm", "fashion-autoencoder", "digits-mlp"),
     *("transformer-wmt14", "bert-pretraining"),
-    *("shakespeare-gru", "digits-cnn", "vgg16-cifar10", "resnet50-imagenet"),  # held out
+    *("shakespeare-gru", "digits-cnn", "vgg16-cifar10", "resnet50-imagenet", "fashion-vit"),  # held out
 )
 HEADLINE_METHODS = (
     *("horizon", "horizon-plain", "paper", "cosine", "linear", "onecycle", "wsd", "constant"),
@@ -39,10 +39,11 @@ Tasks are real and small (two cores, seconds a run; `src/autolrs/bench/tasks/`).
 - **vs best tuned** is the ratio to the best of the tuned schedules on that task (cosine, linear, OneCycle and, where
   they were run, WSD and constant). **speedup** is total steps over steps to the tuned cosine's mean final loss, search
   not counted; **all counted** includes search and validation passes.
-- **shakespeare-gru, digits-cnn, vgg16-cifar10 and resnet50-imagenet are held out**: no number was chosen on them. The
+- **shakespeare-gru, digits-cnn, vgg16-cifar10, resnet50-imagenet and fashion-vit are held out**: no number was chosen
+  on them. fashion-vit, on which a first form of the search had failed, was looked at once, after all was fixed. The
   first two were in sight when the form of the rule was judged, vgg16-cifar10 showed a fault of the search, which was
-  mended, and all four had been seen to want a higher peak than they got before the correction was made to depend on
-  the task; what it depends on was found on other tasks and seeds
+  mended, and the first four had been seen to want a higher peak than they got before the correction was made to depend
+  on the task; what it depends on was found on other tasks and seeds
   ([research log](research-log.md#a-correction-for-each-task)). A search of resnet50-imagenet that ended on a slope was
   seen before searches went up two octaves at a time. transformer-wmt14 and bert-pretraining became development tasks
   when they failed.
@@ -66,17 +67,19 @@ After the headline come the tables of the AutoLRS paper, at the same small scale
 TAIL = """
 ### In words
 
-- **horizon**, with nothing tuned, is below the best tuned schedule on seven of the twelve tasks (by 1 to 3 %), level
-  with it (within 1 %) on digits-mlp, the Transformer and the GRU, 2 % above it on **resnet50-imagenet** and 4 % above
-  it on **digits-cnn**, whose seeds differ by 20 %: with 20 of them that is less than one standard error.
-- The mean over all is .994: the aim of 1.00 is **met**; of the tuned schedules WSD has 1.02, cosine and linear 1.03,
-  each with 6 to 12 runs of tuning a task. The aim of no task above 1.03 is met on eleven and **missed** on digits-cnn.
-- It reaches the tuned cosine's loss in 1.2 to 1.7x fewer steps on nine tasks (3.7x on digits-mlp, which overfits from
+- **horizon**, with nothing tuned, is below the best tuned schedule on seven of the thirteen tasks (by 1 to 3 %, on
+  fashion-vit by 5 %), level with it (within 1 %) on digits-mlp, the Transformer, BERT and the GRU, 2 % above it on
+  **resnet50-imagenet** and 4 % above it on **digits-cnn**, whose seeds differ by 20 %: with 20 of them that is less
+  than one standard error.
+- The mean over all is .992: the aim of 1.00 is **met**; tuned WSD, cosine and linear have 1.02 to 1.03, each with 6 to
+  12 runs of tuning a task. The aim of no task above 1.03 is met on twelve and **missed** on digits-cnn.
+- It reaches the tuned cosine's loss in 1.2 to 1.7x fewer steps on ten tasks (3.7x on digits-mlp, which overfits from
   there on; 1.05x on the GRU), search not counted, and not at all on resnet50-imagenet. With everything counted it is
-  still ahead on ten.
-- The spread over seeds is no wider than the best tuned schedule's on LSTM, autoencoder, digits-mlp and
-  resnet50-imagenet, within a fifth of it on the convolution net, BERT and digits-cnn, **wider** on the others: by half
-  on transformer and VGG-16, twice as wide on MLP and Transformer, three times on the GRU. This aim is missed.
+  still ahead on eleven.
+- The spread over seeds is no wider than the best tuned schedule's on LSTM, autoencoder, digits-mlp, BERT and
+  resnet50-imagenet, within a fifth of it on the convolution net and digits-cnn, **wider** on the others: by a
+  third to two thirds on fashion-vit, transformer and VGG-16, twice as wide on MLP and Transformer, three times on the
+  GRU. This aim is missed.
 - **Averaging**, with the hold that goes with it, is worth 3.6 % in the mean over the eight tasks where
   **horizon-plain** was run too (2 to 6 % on six of them, nothing on the GRU, 9 % on digits-cnn).
 - **Tuned Schedule-Free** is 1 to 3 % ahead of horizon on MLP, digits-mlp, GRU and resnet50-imagenet, up to 1 % behind
@@ -87,17 +90,18 @@ TAIL = """
   either, is the best here on digits-mlp, 4 to 15 % behind on six tasks, and two of its three networks on digits-cnn
   die.
 - **Hand-tuned** schedules of the original papers, made for full size, are 19 to 96 % behind on the narrow models.
-- **Algorithm 1 as printed** is 5 to 21 % behind on GRU, digits-mlp, BERT and LSTM, 36 and 49 % on both transformers,
-  has twice the loss on ResNet-50, and fails on the others: short probes forecast below zero, LRs near the top of the
-  interval win, and networks die. The paper's own stages have ten to a hundred times the steps.
+- **Algorithm 1 as printed** is 5 to 21 % behind on GRU, digits-mlp, BERT and LSTM, 36 to 50 % on both transformers
+  and VGG-16, has twice the loss on ResNet-50, and fails on the others: short probes forecast below zero, LRs near the
+  top of the interval win, and networks die. The paper's own stages have ten to a hundred times the steps.
 """
 
 
 END = """## What was not measured
 
 - **The paper's own models at full size**: never run whole, here or elsewhere. resnet50-cifar10 takes minutes a run even
-  in its narrow profile, and vgg16-cifar100 differs from vgg16-cifar10 in its last layers only: no rows. Algorithm 1 on
-  VGG-16, OneCycle on the Transformer, Schedule-Free on both, a constant LR on the four: no rows. So nothing here says
+  in its narrow profile, and vgg16-cifar100 differs from vgg16-cifar10 in its last layers only: no rows. OneCycle
+  on the Transformer, Schedule-Free on it and VGG-16, a constant LR on the four, all but three schedules and horizon on
+  fashion-vit: no rows. So nothing here says
   whether the paper's numbers come out at its scale.
 - **Fewer seeds** than five for most rivals added later; two tasks at most for the paper's tables.
 - **Raw rows**: `benchmarks/results/`; each table again: `autolrs bench table benchmarks/results/*.jsonl --name NAME`,
