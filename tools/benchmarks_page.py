@@ -138,8 +138,8 @@ far above the best, which does them no favour.
   stopping 14 %, at five times. What Hyperband found is to stop early: from .6 to .9 down to a hundredth of that in a
   fifth of the run. ASHA, over the same LRs and decays, finds the like for half of Hyperband's cost.
 - **PBT and PB2**, which move the LR while a population trains, end 13 % above Algorithm 1 at four times its cost.
-- **horizon** is 6 % below Algorithm 1 in the mean, at half the cost. digits-mlp is one of the tasks
-  on which its defaults were chosen.
+- **horizon** is 6 % below Algorithm 1 in the mean, at half the cost. digits-mlp is one of the tasks on which its
+  defaults were chosen.
 """,
     ),
     Section(
@@ -149,7 +149,7 @@ far above the best, which does them no favour.
         """
 The columns are those of the headline.
 
-- **horizon loses here** by 4 % to the tuned WSD, and is 2 to 3 % below the tuned cosine, linear and OneCycle. What ends
+- **horizon** is level with the tuned WSD and 5 to 6 % below the tuned cosine, linear and OneCycle. What ends
   lower (Hyperband, ASHA, BO, WSD, plateau, tuned Schedule-Free, Prodigy) has another shape of schedule or another
   optimizer, which choosing a peak cannot find. Schedules, Schedule-Free and horizon have 20 seeds here, the others 3 or
   5.

@@ -14,16 +14,16 @@ PEAKS = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "peaks.py"))
 
 
 @pytest.mark.parametrize(
-    ("kind", "mean"), [("averaged", 0.022), ("plain", 0.01), ("short averaged", 0.055), ("short plain", 0.045)]
+    ("kind", "mean"), [("averaged", 0.02), ("plain", 0.01), ("short averaged", 0.055), ("short plain", 0.045)]
 )
 def test_the_rule_loses_as_little_as_the_research_log_says(kind, mean):
     assert np.mean(list(PEAKS["score"](PEAKS["read"](PEAKS["ROWS"]))[kind].values())) < mean
 
 
-def test_on_the_development_tasks_it_loses_up_to_one_and_a_half_per_cent_and_four_on_digits():
+def test_on_the_development_tasks_it_loses_up_to_one_per_cent_and_four_on_digits():
     found = PEAKS["score"](PEAKS["read"](PEAKS["ROWS"]))["averaged"]
     own = {task: loss for task, loss in found.items() if ":" not in task}
-    assert len(own) == 8 and own.pop("digits-mlp") < 0.04 and max(own.values()) < 0.016
+    assert len(own) == 8 and own.pop("digits-mlp") < 0.04 and max(own.values()) < 0.012
 
 
 def test_what_miniature_runs_tell_of_the_task_is_worth_a_third_of_what_is_lost_without(monkeypatch):
@@ -58,7 +58,9 @@ def test_over_eight_seeds_no_development_task_is_left_to_chance():
     lost = PEAKS["searched"](PEAKS["read"](PEAKS["SEARCHES"]), PEAKS["read"](PEAKS["ROWS"]))
     assert all(len(all_) == 8 for all_ in lost.values()) and len(lost) == 13
     assert np.mean([np.mean(all_) for all_ in lost.values()]) < 0.02
-    assert max(lost["transformer-wmt14"]) < 0.04  # where all LRs do alike in miniature runs; it was 1.08
+    assert max(lost["transformer-wmt14"]) < 0.03  # where all LRs do alike in miniature runs
+    before = PEAKS["read"](PEAKS["SEARCHES"].with_stem("searches-better-edge-first"))
+    assert max(PEAKS["searched"](before, PEAKS["read"](PEAKS["ROWS"]))["transformer-wmt14"]) > 1.0
 
 
 @pytest.mark.timeout(120)

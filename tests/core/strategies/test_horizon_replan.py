@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from fragile import Fragile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -196,24 +197,12 @@ def test_every_prefix_of_the_journal_leads_to_the_same_next_command(values):
             assert engine.decide(state, Horizon()) == following.command
 
 
-class Fragile(Waning):
-    """The run dies at LRs above `limit` some steps after it was restored, which the short probes survive."""
-
-    limit, since, dead = math.inf, 0, False
-
-    def restore(self, token):
-        super().restore(token)
-        self.since, self.dead = 0, False
-
-    def step(self):
-        loss = super().step()
-        self.since += 1
-        self.dead = self.dead or (self.since > 150 and self.lr > self.limit)
-        return math.nan if self.dead else loss
+class FragileAndWaning(Fragile, Waning):
+    limit = math.inf
 
 
 def test_stretch_that_dies_after_the_lr_was_raised_is_tried_again_below_where_it_was():
-    host, session, events = begun(4000, make=Fragile, replan_at=(0.25,))
+    host, session, events = begun(4000, make=FragileAndWaning, replan_at=(0.25,))
     session.begin()
     while session.committed_steps < 1000 or session.exploring:
         session.step(host.step())

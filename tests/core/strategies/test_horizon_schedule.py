@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from fragile import Fragile
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,9 +115,7 @@ def test_run_whose_budget_changes_in_its_warm_up_still_reaches_its_peak(at, new_
 def test_run_that_dies_while_it_holds_goes_on_holding_lower():
     host = Fragile()
     host.limit = 0.2
-    config = Settings.make(total_steps=4000, strategy="horizon", hold_until=0.5)
-    session = Session(host, config, Horizon(), stream=host.stream)
-    state = drive(session, host)
+    state, _ = driven(host, hold_until=0.5)
     lrs = state.schedule.lrs()
     assert state.committed_steps == 4000 and math.isfinite(host.evaluate()) and state.all_failures
     assert lrs[400] == lrs[1999] == lrs.max() <= 0.2 and np.all(np.diff(lrs[2000:]) < 0)
@@ -140,30 +139,19 @@ def test_extending_while_probing_is_refused():
         session.extend(5000)
 
 
-class Fragile(SimulatedHost):
-    """The run itself dies at LRs that the short probes survive: above `limit` after 150 steps from a restore."""
-
-    limit, since, dead = 0.1, 0, False
-
-    def restore(self, token):
-        super().restore(token)
-        self.since, self.dead = 0, False
-
-    def step(self):
-        loss = super().step()
-        self.since += 1
-        self.dead = self.dead or (self.since > 150 and self.lr > self.limit)
-        return math.nan if self.dead else loss
+def driven(host, **values):
+    """The final state of a run on this host, and its events."""
+    config = Settings.make(total_steps=4000, strategy="horizon", **values)
+    session, events = Session(host, config, Horizon(), stream=host.stream), []
+    session.listeners.append(events.append)
+    return drive(session, host), events
 
 
 @pytest.mark.parametrize("limit", [0.2, 0.01])
 def test_run_that_dies_is_undone_and_goes_on_lower(limit):
     host = Fragile()
     host.limit = limit
-    session = Session(host, Settings.make(total_steps=4000, strategy="horizon"), Horizon(), stream=host.stream)
-    events = []
-    session.listeners.append(events.append)
-    state = drive(session, host)
+    state, events = driven(host)
     failed = [e for e in events if isinstance(e, Failed)]
     assert failed and all(e.lr > limit for e in failed)
     assert state.committed_steps == 4000
@@ -178,7 +166,6 @@ def test_run_that_dies_is_undone_and_goes_on_lower(limit):
 def test_run_that_dies_at_every_lr_is_not_tried_for_ever():
     host = Fragile()
     host.limit = 0.0
-    session = Session(host, Settings.make(total_steps=4000, strategy="horizon"), Horizon(), stream=host.stream)
-    state = drive(session, host)
+    state, _ = driven(host)
     assert state.committed_steps == 4000
     assert state.raw_steps < 4000 * 1.15 + 6 * 1000

@@ -24,6 +24,25 @@ Labelled = list[tuple[list[int], list[int], int]]  # tokens, segments, class
 Score = Callable[[Sequence[int], Sequence[int]], float]  # of told and true classes
 
 
+def accuracy(told: Sequence[int], true: Sequence[int]) -> float:
+    """The share that is right."""
+    return sum(a == b for a, b in zip(told, true, strict=True)) / len(true)
+
+
+def matthews(told: Sequence[int], true: Sequence[int]) -> float:
+    """Matthews' correlation of two classes; 0 where one side names one class only.
+
+    >>> matthews([1, 1, 0, 0], [1, 1, 0, 0]), matthews([1, 1, 1, 1], [1, 1, 0, 0]), matthews([0, 0, 1, 1], [1, 1, 0, 0])
+    (1.0, 0.0, -1.0)
+    """
+    count = [[0, 0], [0, 0]]
+    for a, b in zip(told, true, strict=True):
+        count[a][b] += 1
+    (tn, fn), (fp, tp) = count
+    scale = math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    return (tp * tn - fp * fn) / scale if scale else 0.0
+
+
 def tune(net: nn.Module, rows: int, loss: Callable[[list[int]], Tensor], epochs: int, batch: int, lr: float) -> None:
     """Train `net` on batches of row numbers: AdamW, a tenth of the steps as warm-up, then linear to 0."""
     optimizer = torch.optim.AdamW(net.parameters(), lr=lr, weight_decay=0.01)
@@ -47,9 +66,9 @@ def fine_tune(
     epochs: int = 3,
     batch: int = 32,
     lr: float = 2e-5,
-    score: Score | None = None,
+    score: Score = accuracy,
 ) -> float:
-    """What a copy comes to on `dev` after training, by accuracy unless `score` is given; `bert` stays as it is."""
+    """What a copy comes to on `dev` after training, by `score`; `bert` stays as it is."""
     where = next(bert.parameters()).device
     with seeded(0):
         net = Classifier(copy.deepcopy(bert), classes).to(where)
@@ -63,7 +82,7 @@ def fine_tune(
     with torch.no_grad():
         for start in range(0, len(dev), 64):
             told += net(*padded(dev[start : start + 64], where)).argmax(1).tolist()
-    return (score or accuracy)(told, [label for _, _, label in dev])
+    return score(told, [label for _, _, label in dev])
 
 
 def padded(rows: Sequence[tuple[Any, ...]], where: torch.device) -> tuple[Tensor, Tensor]:
@@ -72,25 +91,6 @@ def padded(rows: Sequence[tuple[Any, ...]], where: torch.device) -> tuple[Tensor
         pad_sequence([torch.tensor(row[i]) for row in rows], batch_first=True, padding_value=PAD) for i in (0, 1)
     )
     return tokens.to(where), segments.to(where)
-
-
-def accuracy(told: Sequence[int], true: Sequence[int]) -> float:
-    """The share that is right."""
-    return sum(a == b for a, b in zip(told, true, strict=True)) / len(true)
-
-
-def matthews(told: Sequence[int], true: Sequence[int]) -> float:
-    """Matthews' correlation of two classes; 0 where one side names one class only.
-
-    >>> matthews([1, 1, 0, 0], [1, 1, 0, 0]), matthews([1, 1, 1, 1], [1, 1, 0, 0]), matthews([0, 0, 1, 1], [1, 1, 0, 0])
-    (1.0, 0.0, -1.0)
-    """
-    count = [[0, 0], [0, 0]]
-    for a, b in zip(told, true, strict=True):
-        count[a][b] += 1
-    (tn, fn), (fp, tp) = count
-    scale = math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    return (tp * tn - fp * fn) / scale if scale else 0.0
 
 
 def labelled(
@@ -142,7 +142,8 @@ def _tsv(path: Path, words: WordPiece, first: Any, second: Any, label: Any, labe
     try:
         at = [header.index(name) for name in (first, label)] + ([header.index(second)] if second else [])
     except ValueError:
-        raise ValueError(f"{path} must have the columns {first}, {label}; got {', '.join(header)}") from None
+        wanted = ", ".join(filter(None, (first, second, label)))
+        raise ValueError(f"{path} must have the columns {wanted}; got {', '.join(header)}") from None
     return [
         labelled(words, (row[at[0]], row[at[2]] if second else None), labels.index(row[at[1]]), 128)
         for row in lines

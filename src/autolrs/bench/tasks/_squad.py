@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -162,11 +162,10 @@ def _plain(text: str) -> list[str]:
     return re.sub(r"\b(a|an|the)\b", " ", bare).split()
 
 
-def squad(bert: Bert, words: WordPiece, root: Path | None = None, **options: Any) -> dict[str, float]:
+def squad(bert: Bert, words: WordPiece) -> dict[str, float]:
     """F1 after fine-tuning, if SQuAD v1.1 is in squad/ of the data folder, as its two JSON files."""
-    root = folder() / "squad" if root is None else root
-    files = [root / name for name in FILES]
+    files = [folder() / "squad" / name for name in FILES]
     if not all(file.exists() for file in files):
         return {}
     train, dev = map(read, files)
-    return {"SQuAD": fine_tune(bert, words, train, dev, **options)}
+    return {"SQuAD": fine_tune(bert, words, train, dev)}
