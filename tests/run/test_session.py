@@ -338,7 +338,7 @@ def test_evaluate_that_raises_undoes_the_probe_and_the_run_can_go_on(fails):
             drive(session, host)
         assert session.exploring
         assert session.command_steps == 0
-        assert (host.mean_square == host._tokens[session._base][0]).all()
+        assert (host.mean_square == host._tokens[session.base][0]).all()
         assert host.lr == session.lr
     drive(session, host)
     assert session.state.schedule == plain.state.schedule

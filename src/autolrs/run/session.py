@@ -47,6 +47,7 @@ from autolrs.core.types import (
     profile_steps,
 )
 from autolrs.run.comm import Alone, Comm, LostRankError, agree, average, first, share
+from autolrs.run.held import Held
 from autolrs.run.host import Host, Stream, Token, TrainingHost
 from autolrs.run.journal import Journal
 from autolrs.run.steps import RunIsOverError, StepInfo
@@ -78,7 +79,7 @@ class Session:
 
         With `comm` every rank has a session and a host of its own; all go through the same boundaries.
         """
-        self.host, self.strategy, self.stream, self.journal = host, strategy, stream, journal
+        self.host, self.strategy, self.journal = host, strategy, journal
         self.comm: Comm = comm or Alone()
         self.listeners: list[Callable[[Event], None]] = []
         self.hand_over: Callable[[], None] = self.restore_best  # how the best state is put back at the end
@@ -86,10 +87,7 @@ class Session:
         self._started = engine.start(settings, validation=validation, versions=versions)
         self.state: State = engine.evolve(None, self._started)
         self.begun = False
-        self._base: Token | None = None  # the stage's snapshot
-        self._guard: Token | None = None  # snapshot before a guarded stretch
-        self._best: Token | None = None  # the state with the lowest validation loss, with `keep_best`
-        self._kept: dict[int, tuple[Token, int]] = {}  # end states of probes: token and stream position
+        self.held = Held(host, stream)
         self._command: Probe | Commit | None = None
         self._done = 0  # steps of the command's profile that are behind us
         self._skipped = 0  # of those, steps that a kept probe had taken
@@ -127,13 +125,21 @@ class Session:
     @property
     def base(self) -> Token | None:
         """The snapshot before the probes or the guarded stretch under way, where there is one."""
-        return self._guard if self._base is None else self._base
+        return self.held.guard if self.held.base is None else self.held.base
 
     @property
     def tokens(self) -> list[Token]:
         """All snapshots that may still be restored: what a checkpoint has to hold beside the live state."""
-        held = (self._base, self._guard, self._best, *(token for token, _ in self._kept.values()))
-        return [token for token in held if token is not None]
+        return self.held.tokens
+
+    @property
+    def stream(self) -> Stream | None:
+        """Where the batches come from, if probes are to see the same ones; it may be set between commands."""
+        return self.held.stream
+
+    @stream.setter
+    def stream(self, stream: Stream | None) -> None:
+        self.held.stream = stream
 
     @property
     def command_steps(self) -> int:
@@ -210,13 +216,13 @@ class Session:
 
     def refresh(self) -> None:
         """Take the stage's snapshot again: the host's state was changed from outside before the first step."""
-        if self._base is not None and self.command_steps == 0:
-            self.host.release(self._base)
-            self._base = self._save()
+        if self.command_steps:
+            return
+        if self.held.base is not None:
+            self.held.begin()
             self.host.set_lr(self.lr)
-        elif self._guard is not None and self.command_steps == 0:
-            self.host.release(self._guard)
-            self._guard = self.host.snapshot()
+        elif self.held.guard is not None:
+            self.held.protect()
 
     def rollback(self) -> None:
         """Undo the steps of the probe under way and begin it again; a commit is left alone."""
@@ -229,10 +235,10 @@ class Session:
             raise RuntimeError("no state was kept: `keep_best` is off")
         if self.exploring:
             raise RuntimeError("the best state cannot be restored in a probe: wait until `exploring` is False")
-        if self._best is None:
+        if self.held.best is None:
             when = f"every {self.state.looking} committed steps" if self.state.looking else "never"
             raise RuntimeError(f"no state was kept: no finite validation loss was seen so far (looked at {when})")
-        self.host.restore(self._best)
+        self.host.restore(self.held.best)
         if self._command is not None:
             assert self.state.best is not None
             self._set_lr(self.lr)
@@ -260,43 +266,24 @@ class Session:
         self._losses, self._values, self._pending = array("d"), [], []
         if isinstance(command, Commit):
             self._place_commit(command)
-        elif self._base is None:
-            self._base = self._save()
+        elif self.held.base is None:
+            self.held.begin()
         else:
-            self._restore(*((self._base, 0) if command.start_from is None else self._kept[command.start_from]))
+            self.held.back(command.start_from)
         self._aim()
 
     def _place_commit(self, command: Commit) -> None:
-        kept = None if command.start_from is None else self._kept.get(command.start_from)
-        if kept is not None:
-            self._restore(*kept)
+        if command.start_from in self.held:
+            self.held.back(command.start_from)
             answer = next(probe for probe in self.state.probes if probe.index == command.start_from)
             self._done = self._skipped = answer.steps
-        elif self._base is not None:
-            self._restore(self._base, 0)
+        elif self.held.base is not None:
+            self.held.back()
         if self.stream is not None:
             self.stream.forget()
-        self._release(self._base, *(token for token, _ in self._kept.values()))
-        self._base, self._kept = None, {}
+        self.held.end_stage()
         if command.guarded:
-            self._guard = self.host.snapshot()
-
-    def _save(self) -> Token:
-        # Marking may begin an epoch, which draws random numbers: what it drew belongs to the snapshot.
-        if self.stream is not None:
-            self.stream.mark()
-        return self.host.snapshot()
-
-    def _restore(self, token: Token, position: int) -> None:
-        # Rewinding may draw random numbers (a new iterator), so the random state is put back after it.
-        if self.stream is not None:
-            self.stream.rewind(position)
-        self.host.restore(token)
-
-    def _release(self, *tokens: Token | None) -> None:
-        for token in tokens:
-            if token is not None:
-                self.host.release(token)
+            self.held.protect()
 
     def _aim(self) -> None:
         """Find the next boundary and set the LR of the step after this moment; last action before a step."""
@@ -392,14 +379,13 @@ class Session:
     def _close(self) -> int:
         """The command is carried out; returns its steps. Its event comes after: a listener may save the run then."""
         steps = self._done
-        self._release(self._guard)
-        self._command, self._done, self._skipped, self._guard = None, 0, 0, None
+        self.held.unprotect()
+        self._command, self._done, self._skipped = None, 0, 0
         return steps
 
     def _fail(self, commit: Commit) -> None:
-        """Undo a guarded stretch; the data goes on, since what it saw need not be seen again."""
-        assert self._guard is not None
-        self.host.restore(self._guard)
+        """Undo a guarded stretch."""
+        self.held.undo()
         self.record(Failed(commit.stage, peak_lr(commit.profile), self._close()))
         self._next()
 
@@ -427,9 +413,7 @@ class Session:
             warnings.warn(message, RuntimeWarning, stacklevel=2)
             return
         if engine.evolve(self.state, looked).best is looked:
-            old, self._best = self._best, None
-            self._release(old)  # first, so that its memory serves again
-            self._best = self.host.snapshot()
+            self.held.keep_best()
         self.record(looked)
 
     def _answer(self, probe: Probe) -> None:
@@ -461,11 +445,9 @@ class Session:
             self.record(self._on_first(lambda: conclude(lrs, list(self._losses), base_lr)))
         else:
             retained = self.strategy.retained(self.state)
-            for index in [index for index in self._kept if index not in retained]:
-                self._release(self._kept.pop(index)[0])
+            self.held.keep_only(retained)
             if probe.index in retained:
-                position = 0 if self.stream is None else self.stream.position()
-                self._kept[probe.index] = (self.host.snapshot(), position)
+                self.held.keep_end(probe.index)
         self._next()
 
     def _finish(self, reason: str) -> None:
@@ -481,7 +463,7 @@ class Session:
     def _conclude_looks(self) -> None:
         """Where nobody asked to do that himself, a run that has clearly overfitted ends with its best state."""
         looks, best = self.state.looks, self.state.best
-        if self.state.settings.keep_best != "auto" or self._best is None or best is None:
+        if self.state.settings.keep_best != "auto" or self.held.best is None or best is None:
             return
         if self._on_first(lambda: overfitted(looks)):
             self.note(
@@ -491,8 +473,8 @@ class Session:
             self.hand_over()
 
     def _end(self, reason: str) -> None:
-        self._release(self._base, *(token for token, _ in self._kept.values()))
-        self._base, self._kept, self._pending = None, {}, []
+        self.held.end_stage()
+        self._pending = []
         self._close()
         self._lr, self._ramp = (self.state.segments[-1].lr_end if self.state.segments else self._lr), []
         self._take = 0
@@ -523,10 +505,7 @@ class Session:
             "losses": encode([*self._losses, *losses]),
             "unread": len(losses),
             "values": encode(self._values),
-            "base": self._base,
-            "guard": self._guard,
-            "best": self._best,
-            "kept": {str(index): list(kept) for index, kept in self._kept.items()},
+            **self.held.to_json(),
         }
 
     def load_state_dict(self, values: dict[str, Any], *, own_journal: bool = False) -> None:
@@ -546,8 +525,7 @@ class Session:
         read = len(losses) - values["unread"]
         self._losses, self._pending = array("d", losses[:read]), losses[read:]
         self._values = list(decode(values["values"]))
-        self._base, self._guard, self._best = values["base"], values["guard"], values.get("best")
-        self._kept = {int(index): (kept[0], kept[1]) for index, kept in values["kept"].items()}
+        self.held.load(values)
         if self.journal is not None:
             self.journal.append(event)
         if self._command is None:

@@ -110,12 +110,11 @@ class _Errand(Session):
 
     def move(self, data: bytes, probe: int | None = None) -> None:
         """Stand at another state: a stage's beginning, or the end of that probe."""
-        self._release(self._base, self._guard, *(token for token, _ in self._kept.values()))
-        self._base, self._guard, self._kept = None, None, {}
+        self.held.end_stage()
+        self.held.unprotect()
         self.trainer.loads(data)
         if probe is not None:
-            position = 0 if self.stream is None else self.stream.position()
-            self._kept[probe] = (self.host.snapshot(), position)
+            self.held.keep_end(probe)
 
     def carry_out(self, command: Probe | Commit) -> None:
         """Train until the command is answered."""
