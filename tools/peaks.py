@@ -104,7 +104,7 @@ def search(name: str, seed: int) -> Row:
         if not auto.step(step(bundle, bundle.optimizer, batch)).exploring:
             break
     state = auto.session.state
-    finite = [(probe.lr, horizon._value(probe)) for probe in state.probes[1:]]
+    finite = [(probe.lr, value) for probe, value in horizon.outcomes(state)]
     return {
         "kind": ("short " if total < 1000 else "") + ("averaged" if averaged else "plain"),
         "task": name.replace(":plain", ""),

@@ -50,6 +50,7 @@ from autolrs.run.comm import Alone, Comm, LostRankError, agree, average, first, 
 from autolrs.run.held import Held
 from autolrs.run.host import Host, Stream, Token, TrainingHost
 from autolrs.run.journal import Journal
+from autolrs.run.pace import Pace
 from autolrs.run.steps import RunIsOverError, StepInfo
 
 _LONGEST = 1000  # steps between two readings of the losses, so that a long segment does not hoard device scalars
@@ -88,6 +89,7 @@ class Session:
         self.state: State = engine.evolve(None, self._started)
         self.begun = False
         self.held = Held(host, stream)
+        self._pace = Pace()
         self._command: Probe | Commit | None = None
         self._done = 0  # steps of the command's profile that are behind us
         self._skipped = 0  # of those, steps that a kept probe had taken
@@ -302,6 +304,7 @@ class Session:
         self._ramp = [segment.lr_at(offset + i) for i in range(left)] if moving else []
         self._lr = segment.lr_at(offset)
         self._infos = self._foretell(left)
+        self._pace.begin()
         self._set_lr(self._lr)
 
     def _set_lr(self, lr: float) -> None:
@@ -327,6 +330,7 @@ class Session:
             self._pending = []
             raise RunIsOverError(f"a step was counted {'after the run was done' if self.begun else 'before `begin`'}")
         losses = self._losses_of_all()
+        self._pace.took(len(self._pending))
         self._pending = []
         self._done += len(losses)  # a step that mixed precision skipped has no loss here and is taken again
         self._losses.extend(losses)
@@ -389,9 +393,15 @@ class Session:
         self.record(Failed(commit.stage, peak_lr(commit.profile), self._close()))
         self._next()
 
+    def _validation_loss(self) -> float:
+        loss = self._pace.time(lambda: average(self.comm, self.host.evaluate, "`evaluate`"))
+        if remark := self._pace.remark(self.state.settings):
+            self.note(remark)
+        return loss
+
     def _evaluate(self, probe: Probe) -> float:
         try:
-            return average(self.comm, self.host.evaluate, "`evaluate`")
+            return self._validation_loss()
         except LostRankError:
             raise
         except Exception as error:
@@ -404,7 +414,7 @@ class Session:
     def _look(self, step: int) -> None:
         """Take the validation loss, and the state if none was lower. A failure only warns: no decision rests on it."""
         try:
-            looked = Looked(step, average(self.comm, self.host.evaluate, "`evaluate`"))
+            looked = Looked(step, self._validation_loss())
         except LostRankError:
             raise
         except Exception as error:

@@ -272,10 +272,62 @@ def test_response_does_not_depend_on_the_losses_scale_or_sign(scale, offset):
         # Best in the middle, both sides clearly worse.
         ([(-2, 1.0), (-3, 1.2), (-1, 1.2)], None),
         ([(-2, math.inf), (-3, math.inf), (-1, math.inf)], -5),
+        # All ended above where they began, which was at 1.99: far too high. One that stood still did no harm.
+        ([(-2, 2.3), (-3, 2.2), (-1, math.inf)], -5),
+        ([(-2, 2.3), (-3, 1.99), (-1, math.inf)], -4),
     ],
 )
 def test_where_the_search_goes_next(minis, octave):
     assert next_offset(searched(minis)) == octave
+
+
+def test_where_all_miniature_runs_did_harm_the_peak_lies_far_below_them_and_the_words_say_why():
+    state = searched([(-2, 2.3), (-3, 2.2), (-1, math.inf), (-5, 2.1)])
+    peak, why = choose(state)
+    assert peak == pytest.approx(landmark(state) * 2.0**-8)
+    assert "all 4 miniature runs ended with a higher loss than they began with" in why
+
+
+OTHER_METRICS = {
+    "thousandfold": lambda loss: 1000 * loss,
+    "shifted below 0": lambda loss: loss - 10,
+    "accuracy": lambda loss: -math.exp(-loss),
+    "error in per cent": lambda loss: 100 * (1 - math.exp(-loss)),
+    "perplexity": lambda loss: math.exp(2 * loss),
+}
+
+
+@pytest.mark.parametrize("metric", OTHER_METRICS.values(), ids=OTHER_METRICS)
+def test_an_evaluate_that_measures_something_else_leaves_the_choice_to_the_training_loss(metric):
+    trained = [(octave, loss, *np.linspace(1.99, loss, 8)) for octave, loss in MINIS]
+    by_itself = searched([(octave, sum(tail[-2:]) / 2, *tail) for octave, _, *tail in trained])
+    state = searched([(octave, metric(loss), *tail) for octave, loss, *tail in trained])
+    assert responses(state) == pytest.approx(responses(by_itself))
+    assert choose(state)[0] == pytest.approx(choose(by_itself)[0])
+    assert "(by training loss: `evaluate` is on another scale)" in choose(state)[1]
+    assert limits(state, -5, 100, 12) == pytest.approx(limits(by_itself, -5, 100, 12))
+
+
+class Measured(SimulatedHost):
+    """Its `evaluate` gives another figure than the loss."""
+
+    metric = staticmethod(lambda loss: loss)
+
+    def evaluate(self):
+        return self.metric(super().evaluate())
+
+
+@pytest.mark.parametrize("metric", OTHER_METRICS.values(), ids=OTHER_METRICS)
+def test_whole_run_finds_about_the_same_peak_whatever_evaluate_measures(metric, monkeypatch):
+    def peak():
+        host = Measured(0, "quadratic")
+        config = Settings.make(total_steps=3000, strategy="horizon")
+        session = Session(host, config, Horizon(), stream=host.stream, validation=True)
+        return max(drive(session, host).schedule.lrs())
+
+    usual = peak()
+    monkeypatch.setattr(Measured, "metric", staticmethod(metric))
+    assert usual / 1.5 < peak() < usual * 1.5
 
 
 def test_no_lr_outside_the_interval_is_tried():

@@ -20,6 +20,7 @@ in horizon_schedule.py.
 from __future__ import annotations
 
 import math
+from statistics import median
 
 import numpy as np
 
@@ -52,6 +53,8 @@ MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
 # Without validation a miniature run is judged by its training loss over this last share, where the LR is small.
 TAIL = 0.3
+# A validation loss further than by this factor from the training loss measures something else: accuracy, perplexity.
+SAME_SCALE = 2.0
 
 
 class Horizon:
@@ -124,8 +127,25 @@ def responses(state: State) -> dict[int, float]:
     """Octaves from the landmark -> by which share of its progress each run fell short of the best; inf if stopped."""
     mark = landmark(state)
     # In the order of asking: sums over them must not depend on which parallel run was answered first.
-    answers = sorted(state.probes[1:], key=lambda probe: probe.index)
-    return shortfalls({_octave(probe.lr, mark): _value(probe) for probe in answers}, _start(state))
+    answers = sorted(outcomes(state), key=lambda answer: answer[0].index)
+    return shortfalls({_octave(probe.lr, mark): value for probe, value in answers}, _start(state))
+
+
+def outcomes(state: State) -> list[tuple[Probed | Aborted, float]]:
+    """Each miniature run and what it came to; infinite if it was stopped.
+
+    That is the validation loss, if there is one. Progress is counted from the first training losses, however: where
+    `evaluate` gives something else, on another scale, all are judged by their own training loss instead.
+    """
+    judge = _judged if same_scale(state) else _trained
+    return [(probe, judge(probe)) for probe in state.probes[1:]]
+
+
+def same_scale(state: State) -> bool:
+    """Whether what miniature runs were judged by is about their training loss."""
+    both = [(_judged(probe), _trained(probe)) for probe in state.probes[1:]]
+    ratios = [value / loss for value, loss in both if loss and math.isfinite(value) and math.isfinite(loss)]
+    return not ratios or 1 / SAME_SCALE <= median(ratios) <= SAME_SCALE
 
 
 def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ...]:
@@ -135,11 +155,11 @@ def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ..
     steps it has left: a high LR looks worse in the middle and catches up in the decay, by less than that in all cases
     measured. The first three have no limits, because they may run at once: what is stopped would depend on their order.
     """
-    finished = [probe for probe in state.probes[1:] if isinstance(probe, Probed)]
+    finished = [(value, probe.index, probe) for probe, value in outcomes(state) if isinstance(probe, Probed)]
     if octave in FIRST or not finished:
         return ()
-    best = min(finished, key=lambda probe: (_value(probe), probe.index))
-    progress = _start(state) - _value(best)
+    lowest, _, best = min(finished)
+    progress = _start(state) - lowest
     if not progress > 0:
         return ()  # there is nothing to be behind of
     shares = (check * (i + 1) / steps for i in range(len(best.checks)))
@@ -162,7 +182,7 @@ def next_offset(state: State) -> int | None:
     if not tried or under_way:
         return None
     low, high = min(tried), max(tried)
-    if all(math.isinf(value) for value in tried.values()):
+    if _harmful(state):
         return low - 2 if _inside(state, low - 2) else None
     # Downwards first: where all LRs do alike, a whole run wants one from the lower end of them. Upwards by two where
     # the highest is far ahead, and back into the gap if that was too far.
@@ -189,27 +209,27 @@ def choose(state: State) -> tuple[float, str]:
             f"using the optimizer's own LR {lr:.4g}"
         )
     mark = landmark(state)
-    tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
-    if not tried:
+    if _harmful(state):
         return _from_landmark(state, mark)
+    tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
     middle, shift = centre(tried), horizon_octaves(state)
     fell = math.exp(-descent(_start(state), _lowest(state)))
     peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
     low, best, high = min(tried), min(tried, key=lambda octave: tried[octave]), max(tried)
+    judge = "" if same_scale(state) else " (by training loss: `evaluate` is on another scale)"
     return peak, (
         f"{len(state.probes) - 1} miniature runs from {mark * 2.0**low:.3g} to {mark * 2.0**high:.3g}: best at "
-        f"{mark * 2.0**best:.3g}, weighted centre {mark * 2.0**middle:.3g}; they brought the loss down to "
+        f"{mark * 2.0**best:.3g}{judge}, weighted centre {mark * 2.0**middle:.3g}; they brought the loss down to "
         f"{fell:.2g} of its start, so x {2.0**-shift:.2f} for the longer horizon: peak {peak:.4g}"
     )
 
 
 def _from_landmark(state: State, mark: float) -> tuple[float, str]:
-    """The peak where no miniature run gave an answer: none was affordable, or all diverged."""
+    """The peak where no miniature run gave an answer: none was affordable, or all did harm."""
     lowest = min((_octave(probe.lr, mark) for probe in state.probes[1:]), default=None)
     octaves = RAMP_ONLY if lowest is None else lowest - 3
-    what = (
-        "no miniature run is affordable" if lowest is None else f"all {len(state.probes) - 1} miniature runs diverged"
-    )
+    ended = "diverged" if math.isinf(_lowest(state)) else "ended with a higher loss than they began with"
+    what = "no miniature run is affordable" if lowest is None else f"all {len(state.probes) - 1} miniature runs {ended}"
     peak = _within(mark * 2.0**octaves, *search_interval(state.settings))
     return peak, f"{what}: peak {peak:.4g}, {-octaves:g} octaves below the ramp's landmark {mark:.4g}"
 
@@ -227,13 +247,25 @@ def _octave(lr: float, mark: float) -> int:
     return round(math.log2(lr / mark))
 
 
-def _value(probe: Probed | Aborted) -> float:
+def _judged(probe: Probed | Aborted) -> float:
     return probe.forecast.value if isinstance(probe, Probed) else math.inf
+
+
+def _trained(probe: Probed | Aborted) -> float:
+    """The training loss over the tail; infinite if the run was stopped, or its journal is too old to tell."""
+    checks = probe.checks if isinstance(probe, Probed) else ()
+    return float(np.mean(checks[-max(1, round(TAIL * len(checks))) :])) if checks else math.inf
 
 
 def _lowest(state: State) -> float:
     """What the best miniature run came to."""
-    return min(_value(probe) for probe in state.probes[1:])
+    return min((value for _, value in outcomes(state)), default=math.inf)
+
+
+def _harmful(state: State) -> bool:
+    """Whether no miniature run ended, or all above every loss that the ramp began with, when its LR was next to 0."""
+    first = state.probes[0].losses[: max(3, len(state.probes[0].losses) // 4)]
+    return not _lowest(state) <= max(first)
 
 
 def _start(state: State) -> float:
