@@ -20,7 +20,7 @@ in horizon_schedule.py.
 from __future__ import annotations
 
 import math
-from statistics import median
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -53,8 +53,7 @@ MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
 # Without validation a miniature run is judged by its training loss over this last share, where the LR is small.
 TAIL = 0.3
-# A validation loss further than by this factor from the training loss measures something else: accuracy, perplexity.
-SAME_SCALE = 2.0
+SAME_SCALE = 2.0  # a validation loss further than by this factor from the training loss measures something else
 
 
 class Horizon:
@@ -85,8 +84,7 @@ class Horizon:
 
     def judge(self, state: State, probe: Probe, losses: list[float]) -> Forecast:
         """Validation loss at the end, or the mean training loss over the tail."""
-        tail = losses if probe.metric == "validation" else losses[-max(1, round(TAIL * len(losses))) :]
-        value = float(np.mean(tail))
+        value = float(np.mean(losses)) if probe.metric == "validation" else _tail(losses)
         if not all(map(math.isfinite, losses)):
             return Forecast(math.inf, math.nan, math.nan, math.nan, "diverged")
         return Forecast(value, 0.0, 0.0, value, "ok")
@@ -132,20 +130,27 @@ def responses(state: State) -> dict[int, float]:
 
 
 def outcomes(state: State) -> list[tuple[Probed | Aborted, float]]:
-    """Each miniature run and what it came to; infinite if it was stopped.
+    """Each miniature run and what it came to; infinite if it was stopped, and from the lowest LR on that did harm.
 
     That is the validation loss, if there is one. Progress is counted from the first training losses, however: where
     `evaluate` gives something else, on another scale, all are judged by their own training loss instead.
     """
-    judge = _judged if same_scale(state) else _trained
-    return [(probe, judge(probe)) for probe in state.probes[1:]]
+    minis, judge = state.probes[1:], _judged if same_scale(state) else _trained
+    harmful = min((probe.lr for probe in minis if _harmful(state, probe)), default=math.inf)
+    return [(probe, judge(probe) if probe.lr < harmful else math.inf) for probe in minis]
 
 
 def same_scale(state: State) -> bool:
-    """Whether what miniature runs were judged by is about their training loss."""
-    both = [(_judged(probe), _trained(probe)) for probe in state.probes[1:]]
-    ratios = [value / loss for value, loss in both if loss and math.isfinite(value) and math.isfinite(loss)]
-    return not ratios or 1 / SAME_SCALE <= median(ratios) <= SAME_SCALE
+    """Whether the miniature run that trained best was judged by about its training loss.
+
+    That is, within a factor of it, and by something nearer to it than it is to the start.
+    """
+    validated = [probe for probe in state.probes[1:] if probe.evaluations]
+    trained, judged = min(((_trained(p), _judged(p)) for p in validated), default=(math.inf, math.inf))
+    if math.isinf(trained) or math.isinf(judged):
+        return True
+    low, high = sorted((trained / SAME_SCALE, trained * SAME_SCALE))
+    return low <= judged <= high and abs(judged - trained) <= _start(state) - trained
 
 
 def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ...]:
@@ -182,7 +187,7 @@ def next_offset(state: State) -> int | None:
     if not tried or under_way:
         return None
     low, high = min(tried), max(tried)
-    if _harmful(state):
+    if all(math.isinf(value) for value in tried.values()):
         return low - 2 if _inside(state, low - 2) else None
     # Downwards first: where all LRs do alike, a whole run wants one from the lower end of them. Upwards by two where
     # the highest is far ahead, and back into the gap if that was too far.
@@ -209,9 +214,9 @@ def choose(state: State) -> tuple[float, str]:
             f"using the optimizer's own LR {lr:.4g}"
         )
     mark = landmark(state)
-    if _harmful(state):
-        return _from_landmark(state, mark)
     tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
+    if not tried:
+        return _from_landmark(state, mark)
     middle, shift = centre(tried), horizon_octaves(state)
     fell = math.exp(-descent(_start(state), _lowest(state)))
     peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
@@ -225,11 +230,12 @@ def choose(state: State) -> tuple[float, str]:
 
 
 def _from_landmark(state: State, mark: float) -> tuple[float, str]:
-    """The peak where no miniature run gave an answer: none was affordable, or all did harm."""
+    """The peak where no miniature run gave an answer: none was affordable, or all diverged."""
     lowest = min((_octave(probe.lr, mark) for probe in state.probes[1:]), default=None)
     octaves = RAMP_ONLY if lowest is None else lowest - 3
-    ended = "diverged" if math.isinf(_lowest(state)) else "ended with a higher loss than they began with"
-    what = "no miniature run is affordable" if lowest is None else f"all {len(state.probes) - 1} miniature runs {ended}"
+    what = (
+        "no miniature run is affordable" if lowest is None else f"all {len(state.probes) - 1} miniature runs diverged"
+    )
     peak = _within(mark * 2.0**octaves, *search_interval(state.settings))
     return peak, f"{what}: peak {peak:.4g}, {-octaves:g} octaves below the ramp's landmark {mark:.4g}"
 
@@ -253,19 +259,24 @@ def _judged(probe: Probed | Aborted) -> float:
 
 def _trained(probe: Probed | Aborted) -> float:
     """The training loss over the tail; infinite if the run was stopped, or its journal is too old to tell."""
-    checks = probe.checks if isinstance(probe, Probed) else ()
-    return float(np.mean(checks[-max(1, round(TAIL * len(checks))) :])) if checks else math.inf
+    return _tail(probe.checks) if isinstance(probe, Probed) and probe.checks else math.inf
+
+
+def _tail(losses: Sequence[float]) -> float:
+    """The mean of the last ones, where a miniature run's LR is small."""
+    return float(np.mean(losses[-max(1, round(TAIL * len(losses))) :]))
 
 
 def _lowest(state: State) -> float:
     """What the best miniature run came to."""
-    return min((value for _, value in outcomes(state)), default=math.inf)
+    return min(value for _, value in outcomes(state))
 
 
-def _harmful(state: State) -> bool:
-    """Whether no miniature run ended, or all above every loss that the ramp began with, when its LR was next to 0."""
-    first = state.probes[0].losses[: max(3, len(state.probes[0].losses) // 4)]
-    return not _lowest(state) <= max(first)
+def _harmful(state: State, probe: Probed | Aborted) -> bool:
+    """Whether a miniature run ended far above the losses that the ramp began with, when its LR was next to 0."""
+    first = [*filter(math.isfinite, state.probes[0].losses[: max(3, len(state.probes[0].losses) // 4)])]
+    losses = probe.checks if isinstance(probe, Probed) else probe.losses
+    return bool(first and losses) and not _tail(losses) <= max(first) + (max(first) - min(first))
 
 
 def _start(state: State) -> float:
