@@ -141,16 +141,18 @@ def outcomes(state: State) -> list[tuple[Probed | Aborted, float]]:
 
 
 def same_scale(state: State) -> bool:
-    """Whether the miniature run that trained best was judged by about its training loss.
+    """Whether `evaluate` gave about the training loss of some miniature run that was judged by it, if there are any.
 
-    That is, within a factor of it, and by something nearer to it than it is to the start.
+    That is, within a factor of it, and nearer to it than it is to the start. One is enough: with BatchNorm a run whose
+    LR is too high may have a low loss on its own batches and a high one beside them.
     """
-    validated = [probe for probe in state.probes[1:] if probe.evaluations]
-    trained, judged = min(((_trained(p), _judged(p)) for p in validated), default=(math.inf, math.inf))
-    if math.isinf(trained) or math.isinf(judged):
-        return True
+    both = [(_judged(p), _trained(p)) for p in state.probes[1:] if p.evaluations and math.isfinite(_trained(p))]
+    return not both or any(_near(judged, trained, _start(state)) for judged, trained in both)
+
+
+def _near(judged: float, trained: float, start: float) -> bool:
     low, high = sorted((trained / SAME_SCALE, trained * SAME_SCALE))
-    return low <= judged <= high and abs(judged - trained) <= _start(state) - trained
+    return low <= judged <= high and abs(judged - trained) <= start - trained
 
 
 def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ...]:
