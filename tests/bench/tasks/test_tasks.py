@@ -15,6 +15,8 @@ pytest.importorskip("sklearn")
 from autolrs.bench.tasks import PAPER_TASKS, TASKS, _task, data, images, language  # noqa: E402 - torch and sklearn may be missing
 
 DIGITS = ["digits-mlp", "digits-cnn"]
+TABLES = ["digits-logistic", "cancer-mlp", "diabetes-mlp", "friedman-mlp"]
+SHIPPED = [*DIGITS, *TABLES]  # with scikit-learn
 ELSEWHERE = {
     "fashion-mlp": "dataset-fashion-mnist",
     "fashion-cnn": "dataset-fashion-mnist",
@@ -32,7 +34,7 @@ def bare_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("AUTOLRS_DATA", str(tmp_path))
     monkeypatch.setattr(data, "FASHION", tmp_path / "nowhere")
     monkeypatch.setattr(shutil, "which", lambda program: None)
-    readers = (data.fashion_mnist, data.king_james_bible, data.shakespeare, data.digits)
+    readers = (data.fashion_mnist, data.king_james_bible, data.shakespeare, data.digits, data.table)
     for reader in readers:
         reader.cache_clear()
     yield tmp_path
@@ -51,12 +53,12 @@ PICTURES = ("vgg16-cifar10", "vgg16-cifar100", "resnet50-cifar10", "resnet50-ima
 
 
 def test_every_task_is_known_by_its_name_and_has_a_sane_budget():
-    assert set(TASKS) == {*DIGITS, *ELSEWHERE, *PAPER_TASKS}
+    assert set(TASKS) == {*SHIPPED, *ELSEWHERE, *PAPER_TASKS}
     for name, task in TASKS.items():
         assert task.name == name
         assert 0 < task.lr[0] < task.lr[1] and task.total_steps >= 100
     held_out = {name for name, task in TASKS.items() if task.held_out}
-    assert held_out == {"digits-cnn", "fashion-vit", "shakespeare-gru", *PICTURES}
+    assert held_out == {"digits-cnn", "fashion-vit", "shakespeare-gru", *PICTURES, *TABLES}
 
 
 def test_a_small_task_has_a_smoke_test_and_no_paper_profile():
@@ -67,10 +69,10 @@ def test_a_small_task_has_a_smoke_test_and_no_paper_profile():
         TASKS["digits-mlp"].at("paper")
 
 
-# Digits, which ship with scikit-learn
+# What ships with scikit-learn
 
 
-@pytest.mark.parametrize("name", DIGITS)
+@pytest.mark.parametrize("name", SHIPPED)
 def test_the_same_seed_gives_the_same_weights_and_batches(name):
     first, second, other = (TASKS[name].build(seed) for seed in (3, 3, 4))
     assert torch.equal(weights(first), weights(second))
@@ -80,7 +82,7 @@ def test_the_same_seed_gives_the_same_weights_and_batches(name):
     assert not torch.equal(next(iter(first.loader))[0], next(iter(other.loader))[0])
 
 
-@pytest.mark.parametrize("name", DIGITS)
+@pytest.mark.parametrize("name", SHIPPED)
 def test_building_leaves_the_global_generator_alone(name):
     before = torch.random.get_rng_state()
     TASKS[name].build(0)
@@ -96,7 +98,7 @@ def test_size_and_first_loss_are_what_they_should_be(name, parameters):
     assert bundle.model.training  # measuring puts the mode back
 
 
-@pytest.mark.parametrize("name", DIGITS)
+@pytest.mark.parametrize("name", SHIPPED)
 def test_a_few_steps_learn(name):
     bundle = TASKS[name].build(0)
     before = bundle.test()
@@ -115,6 +117,29 @@ def test_parts_of_the_digits_do_not_meet_and_are_complete():
     assert all(set(part[1].tolist()) == set(range(10)) for part in split)
 
 
+@pytest.mark.parametrize(("name", "rows"), [("breast_cancer", 569), ("diabetes", 442), ("friedman", 6000)])
+def test_parts_of_a_table_do_not_meet_and_are_complete(name, rows):
+    split = data.table(name)
+    assert sum(len(part[0]) for part in split) == sum(len(part[1]) for part in split) == rows
+    assert len(split.train[0]) == round(0.6 * rows)
+    columns = torch.cat([part[0] for part in split])
+    assert len(columns.unique(dim=0)) == rows
+    assert columns.mean(0) == pytest.approx(0, abs=1e-5) and columns.std(0) == pytest.approx(1, abs=2e-3)
+
+
+@pytest.mark.parametrize(("name", "start"), [("cancer-mlp", math.log(2)), ("digits-logistic", math.log(10))])
+def test_a_table_with_labels_begins_at_chance(name, start):
+    assert TASKS[name].build(0).evaluate() == pytest.approx(start, rel=0.2)
+
+
+@pytest.mark.parametrize("name", ["diabetes-mlp", "friedman-mlp"])
+def test_a_regression_begins_at_the_mean_square_of_its_targets(name):
+    bundle = TASKS[name].build(0)
+    targets = data.table(name.removesuffix("-mlp")).validation[1]
+    assert bundle.evaluate() == pytest.approx((targets**2).mean().item(), rel=0.1)
+    assert bundle.accuracy is None
+
+
 # Missing data
 
 
@@ -127,16 +152,16 @@ def test_missing_data_is_an_error_that_helps(bare_machine, name, help_text):
         assert str(bare_machine) in str(caught.value)
 
 
-@pytest.mark.parametrize("name", DIGITS)
-def test_without_scikit_learn_the_digits_are_missing(bare_machine, monkeypatch, name):
+@pytest.mark.parametrize("name", SHIPPED)
+def test_without_scikit_learn_its_data_are_missing(bare_machine, monkeypatch, name):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     for ask in (TASKS[name].find_data, lambda: TASKS[name].build(0)):
         with pytest.raises(FileNotFoundError, match=r"autolrs\[bench\]"):
             ask()
 
 
-@pytest.mark.parametrize("name", DIGITS)
-def test_digits_need_nothing_else(bare_machine, name):
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_ships_needs_nothing_else(bare_machine, name):
     TASKS[name].find_data()
     TASKS[name].build(0)
 

@@ -14,6 +14,7 @@ import subprocess
 import tarfile
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,16 +82,16 @@ def fashion_mnist(validation_size: int = 512) -> Split:
     return Split((images[:cut], labels[:cut]), (images[cut:], labels[cut:]), load("t10k"))
 
 
-def find_digits() -> None:
-    """Whether scikit-learn, which ships the digits, is installed; a FileNotFoundError if not."""
+def find_scikit_learn() -> None:
+    """Whether scikit-learn, which ships digits and tables, is installed; a FileNotFoundError if not."""
     if find_spec("sklearn") is None:
-        raise FileNotFoundError("digits ship inside scikit-learn: pip install 'autolrs[bench]'")
+        raise FileNotFoundError("this data ships inside scikit-learn: pip install 'autolrs[bench]'")
 
 
 @lru_cache(maxsize=1)
 def digits() -> Split:
     """scikit-learn's digits, shipped inside the package: 1085 / 256 / 456 images (n, 1, 8, 8) and labels (n,)."""
-    find_digits()
+    find_scikit_learn()
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -100,6 +101,28 @@ def digits() -> Split:
     labels = torch.tensor(bunch.target[order], dtype=torch.int64)
     parts = (slice(0, 1085), slice(1085, 1341), slice(1341, None))
     return Split(*((images[part], labels[part]) for part in parts))
+
+
+@lru_cache
+def table(name: str) -> Split:
+    """A table of scikit-learn's, with columns of deviation 1; three fifths of the rows to train, a fifth to test.
+
+    "breast_cancer" has labels (n,), "diabetes" and "friedman" (made by a formula, with noise of deviation 1) values
+    (n, 1) as they are.
+    """
+    find_scikit_learn()
+    from sklearn import datasets
+
+    if name == "friedman":
+        columns, answers = datasets.make_friedman1(6000, noise=1.0, random_state=0)
+    else:
+        columns, answers = getattr(datasets, f"load_{name}")(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(answers))
+    inputs = torch.tensor(((columns - columns.mean(0)) / columns.std(0))[order], dtype=torch.float32)
+    labels = np.issubdtype(answers.dtype, np.integer)
+    targets = torch.tensor(answers[order]) if labels else torch.tensor(answers[order, None], dtype=torch.float32)
+    ends = [round(share * len(order)) for share in (0.0, 0.6, 0.8, 1.0)]
+    return Split(*((inputs[a:b], targets[a:b]) for a, b in pairwise(ends)))
 
 
 class Text(NamedTuple):

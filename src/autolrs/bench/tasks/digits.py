@@ -40,5 +40,5 @@ def build_cnn(seed: int) -> Bundle:
     )  # fmt: skip
 
 
-MLP = Task("digits-mlp", 2000, (1e-3, 1.0), build_mlp, find_data=data.find_digits)
-CNN = Task("digits-cnn", 600, (1e-4, 1e-1), build_cnn, held_out=True, find_data=data.find_digits)
+MLP = Task("digits-mlp", 2000, (1e-3, 1.0), build_mlp, find_data=data.find_scikit_learn)
+CNN = Task("digits-cnn", 600, (1e-4, 1e-1), build_cnn, held_out=True, find_data=data.find_scikit_learn)
