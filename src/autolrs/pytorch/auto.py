@@ -49,7 +49,8 @@ class AutoLRS(Facade):
         total_steps: committed optimizer steps; None goes on until the loop is left (strategy "paper" only).
         lr: the search interval (min, max), or "auto" to find it by a range test.
         strategy: "horizon" (one search on miniature runs), "paper" (Algorithm 1), or an object of `core.strategies`.
-        evaluate: `() -> float`, the validation loss on a small fixed subset; used in late stages. Called in eval mode.
+        evaluate: `() -> float`, the validation loss on a small fixed subset, called in eval mode: it judges miniature
+            runs and finds overfitting, and with `strategy="paper"` it judges late stages.
         run_dir: folder for the journal, the schedule and a checkpoint after commits; None keeps everything in memory.
         seed: of the search where it draws (random search).
         checkpoint_every: commits between two checkpoints in `run_dir`; 0 writes none.
