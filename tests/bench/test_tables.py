@@ -33,20 +33,22 @@ def test_methods_are_listed_from_the_lowest_loss_to_the_diverged():
 def test_a_row_shows_loss_spread_ratio_cost_and_speedups():
     text = headline([GOOD, BETTER])
     assert cells(text, "horizon") == ["horizon", "0.1235", "±0.0010 (5)", "1.020", "1.13", "1.50", "1.20", "-"]
-    assert cells(text, "horizon", 1) == ["horizon", "1", "1.020", "1.020", "1.13"]
+    assert cells(text, "horizon", 1) == ["horizon", "1", "1.020", "1.020", "-", "1.13"]
+    wider = headline([GOOD._replace(spread_ratio=1.5), BETTER])
+    assert cells(wider, "horizon", 1) == ["horizon", "1", "1.020", "1.020", "1.500", "1.13"]
 
 
 def test_divergence_is_said_in_words():
     text = headline([DIVERGED, BETTER])
     expected = ["constant", "diverged", "(5)", "inf", "1.00", "not reached", "not reached", "-"]
     assert cells(text, "constant") == expected
-    assert cells(text, "constant", 1) == ["constant", "1", "inf", "inf", "1.00"]
+    assert cells(text, "constant", 1) == ["constant", "1", "inf", "inf", "-", "1.00"]
 
 
 def test_what_has_no_comparison_is_a_dash_and_comes_last():
     text = headline([LONE, *(one._replace(task="a") for one in (BETTER, DIVERGED))])
     assert cells(text, "horizon") == ["horizon", "0.5000", "(1)", "-", "1.20", "-", "-", "-"]
-    assert cells(text, "horizon", 1) == ["horizon", "0", "-", "-", "1.20"]
+    assert cells(text, "horizon", 1) == ["horizon", "0", "-", "-", "-", "1.20"]
     assert text.rstrip().splitlines()[-1].startswith("| horizon |")
 
 

@@ -32,6 +32,7 @@ class Score(NamedTuple):
     speedup_all: float  # the same with search and validation counted
     accuracy: float = math.nan  # mean final accuracy, where the task has one
     tuning: float = 0.0  # steps of tuning runs, with their validation passes, over total_steps
+    spread_ratio: float = math.nan  # to that of the best tuned schedule
 
 
 class Paired(NamedTuple):
@@ -52,6 +53,7 @@ class Summary(NamedTuple):
     ratio: float  # geometric mean over tasks; infinite if a run diverged on any
     worst: float  # largest ratio
     cost: float  # mean over tasks
+    spread: float = math.nan  # geometric mean of the ratios, over the tasks that have one
 
 
 def score(rows: Iterable[Row]) -> list[Score]:
@@ -64,16 +66,18 @@ def score(rows: Iterable[Row]) -> list[Score]:
         if row["phase"] == "tune":
             key, steps = (label(row), row["method"]), row["raw_steps"] + row["evaluations"] * EVALUATION_STEPS
             tuning[key] = tuning.get(key, 0.0) + steps / row["total_steps"]
-    finals = {key: mean(map(_test, group)) for key, group in groups.items()}
+    tests = {key: [*map(_test, group)] for key, group in groups.items()}
+    finals = {key: mean(losses) for key, losses in tests.items()}
+    spreads = {key: _spread(losses) for key, losses in tests.items()}
     result = []
     for (task, method), group in groups.items():
-        best = min((finals[task, name] for name in TUNED_SCHEDULES if (task, name) in finals), default=math.nan)
+        rivals = [(finals[task, name], spreads[task, name]) for name in TUNED_SCHEDULES if (task, name) in finals]
+        best, usual = min(rivals, default=(math.nan, math.nan))
         target = finals.get((task, "cosine"), math.nan)
         total = group[0]["total_steps"]
         extra = mean(row["raw_steps"] - total + row["evaluations"] * EVALUATION_STEPS for row in group)
         reach = median(steps_to([(s, math.inf if v is None else v) for s, v in row["curve"]], target) for row in group)
         comparable = math.isfinite(target)  # a cosine that diverged is no mark: everything would reach it
-        tests = [_test(row) for row in group]
         accuracies = [row["accuracy"] for row in group if row.get("accuracy") is not None]
         known = len(accuracies) == len(group)
         result.append(
@@ -82,13 +86,14 @@ def score(rows: Iterable[Row]) -> list[Score]:
                 method,
                 len(group),
                 finals[task, method],
-                stdev(tests) if len(tests) > 1 and all(map(math.isfinite, tests)) else math.nan,
+                spreads[task, method],
                 _ratio(finals[task, method], best),
                 1 + extra / total,
                 total / reach if comparable else math.nan,
                 total / (reach + extra) if comparable else math.nan,
                 mean(accuracies) if known else math.nan,
                 tuning.get((task, method), 0.0),
+                spreads[task, method] / usual if usual else math.nan,
             )
         )
     return result
@@ -168,9 +173,18 @@ def _summary(group: list[Score]) -> Summary:
     ratios = [one.ratio for one in compared]
     # geometric_mean refuses 0, which a loss of 0 gives, and takes the mean of 0 and infinity for a number.
     whole = geometric_mean(ratios) if min(ratios) > 0 else 0.0
+    spreads = [one.spread_ratio for one in compared if one.spread_ratio > 0]
     return Summary(
-        len(compared), math.inf if math.inf in ratios else whole, max(ratios), mean(one.cost for one in compared)
+        len(compared),
+        math.inf if math.inf in ratios else whole,
+        max(ratios),
+        mean(one.cost for one in compared),
+        geometric_mean(spreads) if spreads else math.nan,
     )
+
+
+def _spread(losses: list[float]) -> float:
+    return stdev(losses) if len(losses) > 1 and all(map(math.isfinite, losses)) else math.nan
 
 
 def _check(groups: dict[tuple[str, str], list[Row]]) -> None:

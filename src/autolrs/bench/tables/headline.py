@@ -29,9 +29,10 @@ def headline_tables(scores: Iterable[Score]) -> list[Table]:
         tables.append(Table(task, columns, [_row(one, accurate) for one in mine]))
     summaries = sorted(summary(scores).items(), key=lambda item: (math.isnan(item[1].ratio), item[1].ratio))
     rows = [
-        [method, str(one.tasks), _fixed(one.ratio), _fixed(one.worst), f"{one.cost:.2f}"] for method, one in summaries
+        [method, str(one.tasks), _fixed(one.ratio), _fixed(one.worst), _fixed(one.spread), f"{one.cost:.2f}"]
+        for method, one in summaries
     ]
-    columns = ["method", "tasks", "loss ratio (geometric mean)", "worst task", "cost"]
+    columns = ["method", "tasks", "loss ratio (geometric mean)", "worst task", "spread ratio", "cost"]
     return [*tables, Table("Over tasks", columns, rows)]
 
 
