@@ -86,7 +86,7 @@ def _catalogues() -> None:
 SOURCES: dict[str, Source] = {
     source.name: source
     for source in (
-        Source("digits", "scikit-learn's digits", data.find_scikit_learn),
+        Source("digits", "scikit-learn's digits and tables", data.find_scikit_learn),
         Source("fashion-mnist", "Fashion-MNIST", data.find_fashion_mnist, _fashion),
         Source("bible", "the King James Bible", data.find_king_james_bible),
         Source("shakespeare", "Shakespeare's plays", data.find_shakespeare, _shakespeare),
