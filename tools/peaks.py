@@ -4,6 +4,7 @@
     python tools/peaks.py score [ROWS.jsonl]                              # what the rule loses to the best of them
     python tools/peaks.py search SEARCHES.jsonl TASK[:CHANGE...] SEED ... # searches alone
     python tools/peaks.py searched [SEARCHES.jsonl]                       # what the rule loses there, by those runs
+    python tools/peaks.py again [TASK ...]                                # do the benchmark's searches end as they did?
     python tools/peaks.py hold HELD.jsonl HOLD[xFACTOR] TASK[:CHANGE...]  # the rule's peak (times FACTOR) held so long
     python tools/peaks.py held [HELD.jsonl]                               # what that is worth against no hold
 
@@ -28,11 +29,13 @@ from scipy.interpolate import PchipInterpolator
 
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon
+from autolrs.core.strategies.horizon_minis import outcomes, start
 from autolrs.core.strategies.horizon_peak import centre, correction, shortfalls
 from autolrs.core.strategies.horizon_schedule import full_profile
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "peaks"
 ROWS, SEARCHES, HELD = (RESULTS / name for name in ("rows.jsonl", "searches.jsonl", "held.jsonl"))
+HEADLINE = RESULTS.parent / "horizon.jsonl"
 OCTAVES = (-2, -1, 0, 1, 2)  # peaks of the whole runs, from the one that the rule takes
 # The rule is for runs with a hold; the recorded ones have none and, but for short ones, want so much less taken off.
 FOR_THE_HOLD = {"averaged": 0.1}
@@ -104,14 +107,14 @@ def search(name: str, seed: int) -> Row:
         if not auto.step(step(bundle, bundle.optimizer, batch)).exploring:
             break
     state = auto.session.state
-    finite = [(probe.lr, value) for probe, value in horizon.outcomes(state)]
+    finite = [(probe.lr, value) for probe, value in outcomes(state)]
     return {
         "kind": ("short " if total < 1000 else "") + ("averaged" if averaged else "plain"),
         "task": name.replace(":plain", ""),
         "seed": seed,
         "total_steps": total,
         "landmark": horizon.landmark(state),
-        "start": horizon._start(state),
+        "start": start(state),
         "minis": [[lr, value if math.isfinite(value) else None] for lr, value in finite],
     }
 
@@ -128,10 +131,10 @@ def rule(row: Row) -> float:
     config = Settings.make(
         strategy="horizon", total_steps=row["total_steps"], averaging=row["kind"].endswith("averaged")
     )
-    mark, start = row["landmark"], row["start"]
+    mark, begin = row["landmark"], row["start"]
     losses = {round(math.log2(lr / mark)): math.inf if loss is None else loss for lr, loss in row["minis"]}
-    shift = correction(config, start, min(losses.values()))
-    return float(mark * 2.0 ** (centre(shortfalls(losses, start)) - shift))
+    shift = correction(config, begin, min(losses.values()))
+    return float(mark * 2.0 ** (centre(shortfalls(losses, begin)) - shift))
 
 
 def unheld(row: Row) -> float:
@@ -164,6 +167,13 @@ def searched(rows: list[Row], runs: list[Row]) -> dict[str, list[float]]:
         like = [run for run in runs if (run["kind"], run["task"]) == (row["kind"], row["task"])]
         found[row["task"]].append(float(np.mean([regret(run, unheld(row)) for run in like])))
     return dict(found)
+
+
+def again(tasks: list[str]) -> list[tuple[str, int, float, float]]:
+    """Task, seed, the peak of the benchmark's row, and that of the same search now; the first five seeds."""
+    rows = [row for row in read(HEADLINE) if row["method"] == "horizon" and row["seed"] < 5]
+    shown = [row for row in rows if not tasks or row["task"] in tasks]
+    return [(row["task"], row["seed"], row["peak"], rule(search(row["task"], row["seed"]))) for row in shown]
 
 
 def hold(name: str, until: float, factor: float) -> list[Row]:
@@ -202,7 +212,7 @@ def read(path: Path) -> list[Row]:
 
 def main(arguments: list[str]) -> None:
     """The command line."""
-    if arguments[:1] in (["record"], ["search"], ["hold"]):
+    if arguments[:1] in (["record"], ["search"], ["hold"], ["again"]):
         import torch
 
         torch.set_num_threads(1)
@@ -226,6 +236,12 @@ def main(arguments: list[str]) -> None:
         print(f"{np.mean([np.mean(all_) for all_ in lost.values()]):.2%} in the mean")
         for task, all_ in sorted(lost.items()):
             print(f"  {task:26}{np.mean(all_):7.1%}, worst of {len(all_)}: {max(all_):.1%}")
+    elif arguments[:1] == ["again"]:
+        found = again(arguments[1:])
+        for task, seed, before, now in found:
+            print(f"{task} seed {seed}: {before:.5g}, now {now:.5g}")
+        same = sum(math.isclose(before, now, rel_tol=1e-5) for _, _, before, now in found)
+        print(f"{same} of {len(found)} are the same")
     elif arguments[:1] == ["hold"] and len(arguments) == 4:
         until, _, factor = arguments[2].partition("x")
         with Path(arguments[1]).open("a") as file:

@@ -19,7 +19,7 @@ class Pace:
     def __init__(self) -> None:
         self._since = 0.0
         self._step = math.inf  # seconds
-        self._worth: list[float] = []  # in steps, of calls that were slow
+        self._slow, self._worth = 0, math.inf  # calls that were slow, and the least of them in steps
 
     def begin(self) -> None:
         """Steps begin now."""
@@ -30,23 +30,18 @@ class Pace:
         if steps:
             self._step = (perf_counter() - self._since) / steps
 
-    def time(self, evaluate: Callable[[], float]) -> float:
-        """What `evaluate` gives."""
+    def time(self, evaluate: Callable[[], float], settings: Settings) -> tuple[float, str]:
+        """What `evaluate` gives; and, once, that it costs far more than it is counted as."""
         begin = perf_counter()
         loss = evaluate()
         seconds = perf_counter() - begin
-        if seconds > SLOW and math.isfinite(self._step):
-            self._worth.append(seconds / max(self._step, 1e-9))
-        return loss
-
-    def remark(self, settings: Settings) -> str:
-        """That `evaluate` costs far more than it is counted as, when that has just become clear; or nothing."""
-        if settings.strategy != "horizon" or len(self._worth) != TIMES:
-            return ""
-        worth, self._worth = min(self._worth), [*self._worth, 0.0]  # said once
-        if worth <= FAR * settings.evaluate_cost:
-            return ""
-        return (
-            f"one `evaluate` takes as long as {worth:.0f} steps, but counts as {settings.evaluate_cost:.3g} within "
-            f"max_cost {settings.max_cost}: let it use less data, or say evaluate_cost={worth:.0f}"
+        if seconds <= SLOW or math.isinf(self._step):
+            return loss, ""
+        self._slow, self._worth = self._slow + 1, min(self._worth, seconds / max(self._step, 1e-9))
+        known = settings.strategy != "horizon" or self._worth <= FAR * settings.evaluate_cost
+        if self._slow != TIMES or known:
+            return loss, ""
+        return loss, (
+            f"one `evaluate` takes as long as {self._worth:.0f} steps, but counts as {settings.evaluate_cost:.3g} "
+            f"within max_cost {settings.max_cost}: let it use less data, or say evaluate_cost={self._worth:.0f}"
         )

@@ -394,8 +394,9 @@ class Session:
         self._next()
 
     def _validation_loss(self) -> float:
-        loss = self._pace.time(lambda: average(self.comm, self.host.evaluate, "`evaluate`"))
-        if remark := self._pace.remark(self.state.settings):
+        measure = partial(average, self.comm, self.host.evaluate, "`evaluate`")
+        loss, remark = self._pace.time(measure, self.state.settings)
+        if remark:
             self.note(remark)
         return loss
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searches import MINIS, searched
 
 from autolrs.core import engine
 from autolrs.core.settings import Settings
@@ -24,7 +25,6 @@ from autolrs.core.strategies.horizon import (
     next_offset,
     plan,
     responses,
-    same_scale,
 )
 from autolrs.core.strategies.horizon_schedule import full_profile
 from autolrs.core.types import Aborted, Asked, Commit, Forecast, Noted, Probe, Probed, Profile, profile_steps
@@ -179,22 +179,6 @@ def test_diverging_lrs_are_aborted_and_never_chosen(limit):
         assert max(state.schedule.lrs()) <= limit
 
 
-def searched(minis, scale=1.0, offset=0.0, validated=False, **values):
-    """A state in which these miniature runs, (octave, loss, losses at the checks), have been answered."""
-    config = Settings.make(total_steps=5000, strategy="horizon", **values)
-    now = engine.evolve(None, engine.start(config))
-    ramp = [offset + scale * (2.0 - 0.01 * i if i < 35 else 9.0) for i in range(50)]
-    now = engine.evolve(now, Asked(Horizon().decide(now)))
-    now = engine.evolve(now, Probed(0, 0, 1.0, 50, tuple(ramp), Forecast(0, 0, 0, 0, "ok")))
-    mark = landmark(now)
-    for index, (octave, loss, *seen) in enumerate(minis, start=1):
-        now = engine.evolve(now, Asked(Probe(0, index, full_profile(config, 100, mark * 2.0**octave))))
-        promise = Forecast(offset + scale * loss, 0, 0, 0, "ok")
-        checks = tuple(offset + scale * value for value in seen)
-        now = engine.evolve(now, Probed(0, index, mark * 2.0**octave, 100, (), promise, int(validated), checks))
-    return now
-
-
 # Ramps of a small VGG-16 on batches of 32: they differ more than the loss falls.
 # fmt: off
 NOISY_RAMPS = [
@@ -238,7 +222,6 @@ def test_a_ramp_without_any_finite_loss_has_a_landmark_all_the_same():
         assert 1e-6 <= landmark(after_ramp([bad] * 20)) <= 10
 
 
-MINIS = [(-2, 1.0), (-3, 1.01), (-1, 1.2), (-4, 1.3)]
 CURVES = [(-2, 1.0, *np.linspace(1.9, 1.05, 8)), (-3, 1.01, *np.linspace(1.9, 1.06, 8)), (-1, 1.2, *[1.5] * 8)]
 
 
@@ -277,92 +260,6 @@ def test_response_does_not_depend_on_the_losses_scale_or_sign(scale, offset):
 )
 def test_where_the_search_goes_next(minis, octave):
     assert next_offset(searched(minis)) == octave
-
-
-def ending(octave, loss):
-    """A miniature run whose training loss goes there from the start, at about 2."""
-    return (octave, loss, *np.linspace(1.99, loss, 8))
-
-
-@pytest.mark.parametrize(
-    ("ends", "octave", "trusted"),
-    [
-        # All ended far above where they began: far too high.
-        ([(-2, 3.0), (-3, 2.5), (-1, 9.0)], -5, []),
-        # The best is a stroke of luck: with a lower LR the loss rose.
-        ([(-2, 1.0), (-3, 2.5), (-1, 9.0)], -5, []),
-        ([(-2, 1.0), (-3, 1.3), (-1, 9.0)], None, [-3, -2]),
-        # One that learned nothing did no harm.
-        ([(-2, 1.98), (-3, 2.01), (-1, 1.0)], 1, [-3, -2, -1]),
-    ],
-)
-def test_from_the_lowest_lr_on_that_did_harm_nothing_is_trusted(ends, octave, trusted):
-    state = searched([ending(*end) for end in ends])
-    assert next_offset(state) == octave
-    assert sorted(o for o, short in responses(state).items() if math.isfinite(short)) == trusted
-
-
-def test_where_all_miniature_runs_did_harm_the_peak_lies_far_below_them():
-    state = searched([ending(*end) for end in [(-2, 3.0), (-3, 2.5), (-1, 9.0), (-5, 2.6)]])
-    peak, why = choose(state)
-    assert peak == pytest.approx(landmark(state) * 2.0**-8)
-    assert "all 4 miniature runs diverged" in why
-
-
-OTHER_METRICS = {
-    "thousandfold": lambda loss: 1000 * loss,
-    "shifted below 0": lambda loss: loss - 10,
-    "accuracy": lambda loss: -math.exp(-loss),
-    "error in per cent": lambda loss: 100 * (1 - math.exp(-loss)),
-    "perplexity": lambda loss: math.exp(2 * loss),
-}
-
-
-@pytest.mark.parametrize("metric", OTHER_METRICS.values(), ids=OTHER_METRICS)
-def test_an_evaluate_that_measures_something_else_leaves_the_choice_to_the_training_loss(metric):
-    trained = [ending(*mini) for mini in MINIS]
-    by_itself = searched([(octave, sum(tail[-2:]) / 2, *tail) for octave, _, *tail in trained])
-    state = searched([(octave, metric(loss), *tail) for octave, loss, *tail in trained], validated=True)
-    assert responses(state) == pytest.approx(responses(by_itself))
-    assert choose(state)[0] == pytest.approx(choose(by_itself)[0])
-    assert "(by training loss: `evaluate` is on another scale)" in choose(state)[1]
-    assert limits(state, -5, 100, 12) == pytest.approx(limits(by_itself, -5, 100, 12))
-
-
-def test_a_validation_loss_beside_the_training_loss_judges_even_where_little_was_learned():
-    few = [(-2, 1.9), (-3, 1.95), (-1, 1.92)]
-    state = searched(
-        [(octave, loss + 0.03, *tail) for octave, loss, *tail in (ending(*mini) for mini in few)], validated=True
-    )
-    assert same_scale(state)
-    # But not one that is further from it than all that was learned: harder data, say.
-    other = searched(
-        [(octave, loss + 0.3, *tail) for octave, loss, *tail in (ending(*mini) for mini in few)], validated=True
-    )
-    assert not same_scale(other)
-    assert choose(other)[0] == pytest.approx(choose(state)[0], rel=0.3)
-
-
-class Measured(SimulatedHost):
-    """Its `evaluate` gives another figure than the loss."""
-
-    metric = staticmethod(lambda loss: loss)
-
-    def evaluate(self):
-        return self.metric(super().evaluate())
-
-
-@pytest.mark.parametrize("metric", OTHER_METRICS.values(), ids=OTHER_METRICS)
-def test_whole_run_finds_about_the_same_peak_whatever_evaluate_measures(metric, monkeypatch):
-    def peak():
-        host = Measured(0, "quadratic")
-        config = Settings.make(total_steps=3000, strategy="horizon")
-        session = Session(host, config, Horizon(), stream=host.stream, validation=True)
-        return max(drive(session, host).schedule.lrs())
-
-    usual = peak()
-    monkeypatch.setattr(Measured, "metric", staticmethod(metric))
-    assert usual / 1.5 < peak() < usual * 1.5
 
 
 def test_no_lr_outside_the_interval_is_tried():

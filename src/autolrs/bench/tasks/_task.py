@@ -12,8 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+
+from autolrs.bench.tasks.data import Split
 
 PROFILES = ("smoke", "cpu", "paper")  # seconds; seconds to minutes on one core; the real thing
 SMOKE_STEPS = 60
@@ -99,6 +102,37 @@ class Batches:
         for start in range(0, len(self) * self.batch_size, self.batch_size):
             index = order[start : start + self.batch_size]
             yield tuple(tensor[index] for tensor in self.tensors)
+
+
+def supervised(
+    split: Split,
+    seed: int,
+    batch_size: int,
+    model: Callable[[], nn.Module],
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer],
+) -> Bundle:
+    """Cross-entropy where targets are labels, squared error where they are values.
+
+    The optimizer's own LR is a placeholder that every method overwrites.
+    """
+    with seeded(seed):
+        net = model()
+    labels = not split.train[1].is_floating_point()
+    measure = functional.cross_entropy if labels else functional.mse_loss
+
+    def loss(batch: tuple[Tensor, ...]) -> Tensor:
+        return measure(net(batch[0]), batch[1])
+
+    return Bundle(
+        model=net,
+        optimizer=optimizer(net),
+        loader=Batches(split.train, batch_size, seed),
+        loss=loss,
+        evaluate=mean_loss(net, loss, split.validation),
+        test=mean_loss(net, loss, split.test),
+        validation=split.validation,
+        accuracy=top1(net, split.test) if labels else None,
+    )
 
 
 def permutation(size: int, seed: int, epoch: int) -> Tensor:

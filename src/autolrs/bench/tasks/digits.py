@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from autolrs.bench.tasks import data
-from autolrs.bench.tasks._task import Bundle, Task
-from autolrs.bench.tasks.images import classifier
+from autolrs.bench.tasks._task import Bundle, Task, supervised
 
 
 def perceptron() -> nn.Module:
@@ -27,14 +26,14 @@ def convolution_net() -> nn.Module:
 
 def build_mlp(seed: int) -> Bundle:
     # Strong weight decay: without it the best LR is the last one before divergence, and every rule looks lucky or dead.
-    return classifier(
+    return supervised(
         data.digits(), seed, 32, perceptron,
         lambda net: torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9, weight_decay=2e-3),
     )  # fmt: skip
 
 
 def build_cnn(seed: int) -> Bundle:
-    return classifier(
+    return supervised(
         data.digits(), seed, 256, convolution_net,
         lambda net: torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True, weight_decay=0.1),
     )  # fmt: skip

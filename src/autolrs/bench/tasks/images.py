@@ -5,41 +5,12 @@ Three optimizers and three levels of normalisation, so that a rule tuned on one 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from autolrs.bench.tasks import data
 from autolrs.bench.tasks._attention import Block
-from autolrs.bench.tasks._task import Batches, Bundle, Task, mean_loss, seeded, top1
-
-
-def classifier(
-    split: data.Split,
-    seed: int,
-    batch_size: int,
-    model: Callable[[], nn.Module],
-    optimizer: Callable[[nn.Module], torch.optim.Optimizer],
-) -> Bundle:
-    """Cross-entropy on images; the optimizer's own LR is a placeholder that every method overwrites."""
-    with seeded(seed):
-        net = model()
-
-    def loss(batch: tuple[Tensor, Tensor]) -> Tensor:
-        return functional.cross_entropy(net(batch[0]), batch[1])
-
-    return Bundle(
-        model=net,
-        optimizer=optimizer(net),
-        loader=Batches(split.train, batch_size, seed),
-        loss=loss,
-        evaluate=mean_loss(net, loss, split.validation),
-        test=mean_loss(net, loss, split.test),
-        validation=split.validation,
-        accuracy=top1(net, split.test),
-    )
+from autolrs.bench.tasks._task import Bundle, Task, supervised
 
 
 def perceptron() -> nn.Module:
@@ -71,20 +42,20 @@ class VisionTransformer(nn.Module):
 
 
 def build_mlp(seed: int) -> Bundle:
-    return classifier(
+    return supervised(
         data.fashion_mnist(), seed, 32, perceptron, lambda net: torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
     )
 
 
 def build_cnn(seed: int) -> Bundle:
-    return classifier(
+    return supervised(
         data.fashion_mnist(), seed, 32, convolution_net,
         lambda net: torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9),
     )  # fmt: skip
 
 
 def build_vit(seed: int) -> Bundle:
-    return classifier(
+    return supervised(
         data.fashion_mnist(), seed, 32, VisionTransformer,
         lambda net: torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True, weight_decay=0.05),
     )  # fmt: skip

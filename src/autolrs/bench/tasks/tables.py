@@ -6,14 +6,11 @@ the targets are not standardised, so the first thing learned is their mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.optim import SGD, Adam, Optimizer
+from torch import nn
+from torch.optim import SGD, Adam
 
 from autolrs.bench.tasks import data
-from autolrs.bench.tasks._task import Batches, Bundle, Task, mean_loss, seeded, top1
+from autolrs.bench.tasks._task import Bundle, Task, supervised
 
 
 def perceptron(inputs: int, outputs: int, width: int = 64) -> nn.Module:
@@ -22,53 +19,28 @@ def perceptron(inputs: int, outputs: int, width: int = 64) -> nn.Module:
     )
 
 
-def bundle(
-    split: data.Split,
-    seed: int,
-    model: Callable[[], nn.Module],
-    optimizer: Callable[[nn.Module], Optimizer],
-) -> Bundle:
-    """Cross-entropy where targets are labels, squared error where they are values."""
-    with seeded(seed):
-        net = model()
-    labels = not split.train[1].is_floating_point()
-    measure = functional.cross_entropy if labels else functional.mse_loss
-
-    def loss(batch: tuple[Tensor, ...]) -> Tensor:
-        return measure(net(batch[0]), batch[1])
-
-    return Bundle(
-        model=net,
-        optimizer=optimizer(net),
-        loader=Batches(split.train, 32, seed),
-        loss=loss,
-        evaluate=mean_loss(net, loss, split.validation),
-        test=mean_loss(net, loss, split.test),
-        validation=split.validation,
-        accuracy=top1(net, split.test) if labels else None,
-    )
-
-
 def build_logistic(seed: int) -> Bundle:
     def model() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
 
-    return bundle(data.digits(), seed, model, lambda net: SGD(net.parameters(), lr=0.1))
+    return supervised(data.digits(), seed, 32, model, lambda net: SGD(net.parameters(), lr=0.1))
 
 
 def build_cancer(seed: int) -> Bundle:
     split = data.table("breast_cancer")
-    return bundle(split, seed, lambda: perceptron(30, 2), lambda net: Adam(net.parameters(), lr=1e-3))
+    return supervised(split, seed, 32, lambda: perceptron(30, 2), lambda net: Adam(net.parameters(), lr=1e-3))
 
 
 def build_diabetes(seed: int) -> Bundle:
     split = data.table("diabetes")
-    return bundle(split, seed, lambda: perceptron(10, 1), lambda net: Adam(net.parameters(), lr=1e-3))
+    return supervised(split, seed, 32, lambda: perceptron(10, 1), lambda net: Adam(net.parameters(), lr=1e-3))
 
 
 def build_friedman(seed: int) -> Bundle:
     split = data.table("friedman")
-    return bundle(split, seed, lambda: perceptron(10, 1), lambda net: SGD(net.parameters(), lr=1e-3, momentum=0.9))
+    return supervised(
+        split, seed, 32, lambda: perceptron(10, 1), lambda net: SGD(net.parameters(), lr=1e-3, momentum=0.9)
+    )
 
 
 TABLES = tuple(

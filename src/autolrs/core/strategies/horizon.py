@@ -13,14 +13,13 @@ higher peak than a long one: the horizon correction.
 4. Everything is put back, and the whole run is trained from step 0. With `replan_at`, miniature anneals part-way ask
    whether the LR may be higher (horizon_replan.py).
 
-What all this may cost is in horizon_plan.py, the arithmetic of the third step in horizon_peak.py, the LR of the fourth
-in horizon_schedule.py.
+What all this may cost is in horizon_plan.py, what miniature runs came to in horizon_minis.py, the arithmetic of the
+third step in horizon_peak.py, the LR of the fourth in horizon_schedule.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -28,11 +27,11 @@ from autolrs.core.engine import State
 from autolrs.core.interval import ramp
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon_replan as replan
+from autolrs.core.strategies.horizon_minis import lowest, outcomes, same_scale, start, tail
 from autolrs.core.strategies.horizon_peak import TEMPERATURE, centre, correction, descent, shortfalls
 from autolrs.core.strategies.horizon_plan import MAX_MINIS, Plan, affords_another, look_interval, plan
 from autolrs.core.strategies.horizon_schedule import RETREAT, rest
 from autolrs.core.types import (
-    Aborted,
     Command,
     Commit,
     Forecast,
@@ -51,9 +50,6 @@ PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
-# Without validation a miniature run is judged by its training loss over this last share, where the LR is small.
-TAIL = 0.3
-SAME_SCALE = 2.0  # a validation loss further than by this factor from the training loss measures something else
 
 
 class Horizon:
@@ -84,7 +80,7 @@ class Horizon:
 
     def judge(self, state: State, probe: Probe, losses: list[float]) -> Forecast:
         """Validation loss at the end, or the mean training loss over the tail."""
-        value = float(np.mean(losses)) if probe.metric == "validation" else _tail(losses)
+        value = float(np.mean(losses)) if probe.metric == "validation" else tail(losses)
         if not all(map(math.isfinite, losses)):
             return Forecast(math.inf, math.nan, math.nan, math.nan, "diverged")
         return Forecast(value, 0.0, 0.0, value, "ok")
@@ -126,33 +122,7 @@ def responses(state: State) -> dict[int, float]:
     mark = landmark(state)
     # In the order of asking: sums over them must not depend on which parallel run was answered first.
     answers = sorted(outcomes(state), key=lambda answer: answer[0].index)
-    return shortfalls({_octave(probe.lr, mark): value for probe, value in answers}, _start(state))
-
-
-def outcomes(state: State) -> list[tuple[Probed | Aborted, float]]:
-    """Each miniature run and what it came to; infinite if it was stopped, and from the lowest LR on that did harm.
-
-    That is the validation loss, if there is one. Progress is counted from the first training losses, however: where
-    `evaluate` gives something else, on another scale, all are judged by their own training loss instead.
-    """
-    minis, judge = state.probes[1:], _judged if same_scale(state) else _trained
-    harmful = min((probe.lr for probe in minis if _harmful(state, probe)), default=math.inf)
-    return [(probe, judge(probe) if probe.lr < harmful else math.inf) for probe in minis]
-
-
-def same_scale(state: State) -> bool:
-    """Whether `evaluate` gave about the training loss of some miniature run that was judged by it, if there are any.
-
-    That is, within a factor of it, and nearer to it than it is to the start. One is enough: with BatchNorm a run whose
-    LR is too high may have a low loss on its own batches and a high one beside them.
-    """
-    both = [(_judged(p), _trained(p)) for p in state.probes[1:] if p.evaluations and math.isfinite(_trained(p))]
-    return not both or any(_near(judged, trained, _start(state)) for judged, trained in both)
-
-
-def _near(judged: float, trained: float, start: float) -> bool:
-    low, high = sorted((trained / SAME_SCALE, trained * SAME_SCALE))
-    return low <= judged <= high and abs(judged - trained) <= start - trained
+    return shortfalls({_octave(probe.lr, mark): value for probe, value in answers}, start(state))
 
 
 def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ...]:
@@ -165,8 +135,8 @@ def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ..
     finished = [(value, probe.index, probe) for probe, value in outcomes(state) if isinstance(probe, Probed)]
     if octave in FIRST or not finished:
         return ()
-    lowest, _, best = min(finished)
-    progress = _start(state) - lowest
+    reached, _, best = min(finished)
+    progress = start(state) - reached
     if not progress > 0:
         return ()  # there is nothing to be behind of
     shares = (check * (i + 1) / steps for i in range(len(best.checks)))
@@ -203,7 +173,7 @@ def next_offset(state: State) -> int | None:
 
 def horizon_octaves(state: State) -> float:
     """By how many octaves the peak is lowered for the longer horizon."""
-    return correction(state.settings, _start(state), _lowest(state))
+    return correction(state.settings, start(state), lowest(state))
 
 
 def choose(state: State) -> tuple[float, str]:
@@ -220,7 +190,7 @@ def choose(state: State) -> tuple[float, str]:
     if not tried:
         return _from_landmark(state, mark)
     middle, shift = centre(tried), horizon_octaves(state)
-    fell = math.exp(-descent(_start(state), _lowest(state)))
+    fell = math.exp(-descent(start(state), lowest(state)))
     peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
     low, best, high = min(tried), min(tried, key=lambda octave: tried[octave]), max(tried)
     judge = "" if same_scale(state) else " (by training loss: `evaluate` is on another scale)"
@@ -253,37 +223,6 @@ def _inside(state: State, octave: int) -> bool:
 
 def _octave(lr: float, mark: float) -> int:
     return round(math.log2(lr / mark))
-
-
-def _judged(probe: Probed | Aborted) -> float:
-    return probe.forecast.value if isinstance(probe, Probed) else math.inf
-
-
-def _trained(probe: Probed | Aborted) -> float:
-    """The training loss over the tail; infinite if the run was stopped, or its journal is too old to tell."""
-    return _tail(probe.checks) if isinstance(probe, Probed) and probe.checks else math.inf
-
-
-def _tail(losses: Sequence[float]) -> float:
-    """The mean of the last ones, where a miniature run's LR is small."""
-    return float(np.mean(losses[-max(1, round(TAIL * len(losses))) :]))
-
-
-def _lowest(state: State) -> float:
-    """What the best miniature run came to."""
-    return min(value for _, value in outcomes(state))
-
-
-def _harmful(state: State, probe: Probed | Aborted) -> bool:
-    """Whether a miniature run ended far above the losses that the ramp began with, when its LR was next to 0."""
-    first = [*filter(math.isfinite, state.probes[0].losses[: max(3, len(state.probes[0].losses) // 4)])]
-    losses = probe.checks if isinstance(probe, Probed) else probe.losses
-    return bool(first and losses) and not _tail(losses) <= max(first) + (max(first) - min(first))
-
-
-def _start(state: State) -> float:
-    """The loss before any training, by the ramp's first steps."""
-    return float(np.mean(state.probes[0].losses[:3]))
 
 
 def _mini(state: State, budget: Plan, octave: int) -> Probe:

@@ -1,0 +1,71 @@
+"""What miniature runs came to, and which of them can be trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from autolrs.core.engine import State
+from autolrs.core.types import Aborted, Probed
+
+TAIL = 0.3  # the last share of a miniature run, where the LR is small: what its training loss is judged by
+SAME_SCALE = 2.0  # a validation loss further than by this factor from the training loss measures something else
+
+
+def outcomes(state: State) -> list[tuple[Probed | Aborted, float]]:
+    """Each miniature run and what it came to; infinite if it was stopped, and from the lowest LR on that did harm.
+
+    That is the validation loss, if there is one. Progress is counted from the first training losses, however: where
+    `evaluate` gives something else, on another scale, all are judged by their own training loss instead.
+    """
+    minis, judge = state.probes[1:], _judged if same_scale(state) else _trained
+    harmful = min((probe.lr for probe in minis if _harmful(state, probe)), default=math.inf)
+    return [(probe, judge(probe) if probe.lr < harmful else math.inf) for probe in minis]
+
+
+def same_scale(state: State) -> bool:
+    """Whether `evaluate` gave about the training loss of some miniature run that was judged by it, if there are any.
+
+    That is, within a factor of it, and nearer to it than it is to the start. One is enough: with BatchNorm a run whose
+    LR is too high may have a low loss on its own batches and a high one beside them.
+    """
+    both = [(_judged(p), _trained(p)) for p in state.probes[1:] if p.evaluations and math.isfinite(_trained(p))]
+    return not both or any(_near(judged, trained, start(state)) for judged, trained in both)
+
+
+def _near(judged: float, trained: float, start: float) -> bool:
+    low, high = sorted((trained / SAME_SCALE, trained * SAME_SCALE))
+    return low <= judged <= high and abs(judged - trained) <= start - trained
+
+
+def _judged(probe: Probed | Aborted) -> float:
+    return probe.forecast.value if isinstance(probe, Probed) else math.inf
+
+
+def _trained(probe: Probed | Aborted) -> float:
+    """The training loss over the tail; infinite if the run was stopped, or its journal is too old to tell."""
+    return tail(probe.checks) if isinstance(probe, Probed) and probe.checks else math.inf
+
+
+def tail(losses: Sequence[float]) -> float:
+    """The mean of the last ones, where a miniature run's LR is small."""
+    return float(np.mean(losses[-max(1, round(TAIL * len(losses))) :]))
+
+
+def lowest(state: State) -> float:
+    """What the best miniature run came to."""
+    return min(value for _, value in outcomes(state))
+
+
+def _harmful(state: State, probe: Probed | Aborted) -> bool:
+    """Whether a miniature run ended far above the losses that the ramp began with, when its LR was next to 0."""
+    first = [*filter(math.isfinite, state.probes[0].losses[: max(3, len(state.probes[0].losses) // 4)])]
+    losses = probe.checks if isinstance(probe, Probed) else probe.losses
+    return bool(first and losses) and not tail(losses) <= max(first) + (max(first) - min(first))
+
+
+def start(state: State) -> float:
+    """The loss before any training, by the ramp's first steps."""
+    return float(np.mean(state.probes[0].losses[:3]))

@@ -1,0 +1,34 @@
+"""States of a horizon search, made by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autolrs.core import engine
+from autolrs.core.settings import Settings
+from autolrs.core.strategies.horizon import Horizon, landmark
+from autolrs.core.strategies.horizon_schedule import full_profile
+from autolrs.core.types import Asked, Forecast, Probe, Probed
+
+MINIS = [(-2, 1.0), (-3, 1.01), (-1, 1.2), (-4, 1.3)]
+
+
+def searched(minis, scale=1.0, offset=0.0, validated=False, **values):
+    """A state in which these miniature runs, (octave, loss, losses at the checks), have been answered."""
+    config = Settings.make(total_steps=5000, strategy="horizon", **values)
+    now = engine.evolve(None, engine.start(config))
+    ramp = [offset + scale * (2.0 - 0.01 * i if i < 35 else 9.0) for i in range(50)]
+    now = engine.evolve(now, Asked(Horizon().decide(now)))
+    now = engine.evolve(now, Probed(0, 0, 1.0, 50, tuple(ramp), Forecast(0, 0, 0, 0, "ok")))
+    mark = landmark(now)
+    for index, (octave, loss, *seen) in enumerate(minis, start=1):
+        now = engine.evolve(now, Asked(Probe(0, index, full_profile(config, 100, mark * 2.0**octave))))
+        promise = Forecast(offset + scale * loss, 0, 0, 0, "ok")
+        checks = tuple(offset + scale * value for value in seen)
+        now = engine.evolve(now, Probed(0, index, mark * 2.0**octave, 100, (), promise, int(validated), checks))
+    return now
+
+
+def ending(octave, loss):
+    """A miniature run whose training loss goes there from the start, at about 2."""
+    return (octave, loss, *np.linspace(1.99, loss, 8))

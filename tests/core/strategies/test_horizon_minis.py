@@ -1,0 +1,95 @@
+"""What miniature runs came to: which LRs are trusted, and by what they are judged."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from searches import MINIS, ending, searched
+
+from autolrs.core.settings import Settings
+from autolrs.core.strategies.horizon import Horizon, choose, landmark, limits, next_offset, responses
+from autolrs.core.strategies.horizon_minis import same_scale
+from autolrs.run.session import Session, drive
+from autolrs.testing.simulated import SimulatedHost
+
+
+@pytest.mark.parametrize(
+    ("ends", "octave", "trusted"),
+    [
+        # All ended far above where they began: far too high.
+        ([(-2, 3.0), (-3, 2.5), (-1, 9.0)], -5, []),
+        # The best is a stroke of luck: with a lower LR the loss rose.
+        ([(-2, 1.0), (-3, 2.5), (-1, 9.0)], -5, []),
+        ([(-2, 1.0), (-3, 1.3), (-1, 9.0)], None, [-3, -2]),
+        # One that learned nothing did no harm.
+        ([(-2, 1.98), (-3, 2.01), (-1, 1.0)], 1, [-3, -2, -1]),
+    ],
+)
+def test_from_the_lowest_lr_on_that_did_harm_nothing_is_trusted(ends, octave, trusted):
+    state = searched([ending(*end) for end in ends])
+    assert next_offset(state) == octave
+    assert sorted(o for o, short in responses(state).items() if math.isfinite(short)) == trusted
+
+
+def test_where_all_miniature_runs_did_harm_the_peak_lies_far_below_them():
+    state = searched([ending(*end) for end in [(-2, 3.0), (-3, 2.5), (-1, 9.0), (-5, 2.6)]])
+    peak, why = choose(state)
+    assert peak == pytest.approx(landmark(state) * 2.0**-8)
+    assert "all 4 miniature runs diverged" in why
+
+
+OTHER_METRICS = {
+    "thousandfold": lambda loss: 1000 * loss,
+    "shifted below 0": lambda loss: loss - 10,
+    "accuracy": lambda loss: -math.exp(-loss),
+    "error in per cent": lambda loss: 100 * (1 - math.exp(-loss)),
+    "perplexity": lambda loss: math.exp(2 * loss),
+}
+
+
+@pytest.mark.parametrize("metric", OTHER_METRICS.values(), ids=OTHER_METRICS)
+def test_an_evaluate_that_measures_something_else_leaves_the_choice_to_the_training_loss(metric):
+    trained = [ending(*mini) for mini in MINIS]
+    by_itself = searched([(octave, sum(tail[-2:]) / 2, *tail) for octave, _, *tail in trained])
+    state = searched([(octave, metric(loss), *tail) for octave, loss, *tail in trained], validated=True)
+    assert responses(state) == pytest.approx(responses(by_itself))
+    assert choose(state)[0] == pytest.approx(choose(by_itself)[0])
+    assert "(by training loss: `evaluate` is on another scale)" in choose(state)[1]
+    assert limits(state, -5, 100, 12) == pytest.approx(limits(by_itself, -5, 100, 12))
+
+
+def test_a_validation_loss_beside_the_training_loss_judges_even_where_little_was_learned():
+    few = [(-2, 1.9), (-3, 1.95), (-1, 1.92)]
+    state = searched(
+        [(octave, loss + 0.03, *tail) for octave, loss, *tail in (ending(*mini) for mini in few)], validated=True
+    )
+    assert same_scale(state)
+    # But not one that is further from it than all that was learned: harder data, say.
+    other = searched(
+        [(octave, loss + 0.3, *tail) for octave, loss, *tail in (ending(*mini) for mini in few)], validated=True
+    )
+    assert not same_scale(other)
+    assert choose(other)[0] == pytest.approx(choose(state)[0], rel=0.3)
+
+
+class Measured(SimulatedHost):
+    """Its `evaluate` gives another figure than the loss."""
+
+    metric = staticmethod(lambda loss: loss)
+
+    def evaluate(self):
+        return self.metric(super().evaluate())
+
+
+@pytest.mark.parametrize("metric", OTHER_METRICS.values(), ids=OTHER_METRICS)
+def test_whole_run_finds_about_the_same_peak_whatever_evaluate_measures(metric, monkeypatch):
+    def peak():
+        host = Measured(0, "quadratic")
+        config = Settings.make(total_steps=3000, strategy="horizon")
+        session = Session(host, config, Horizon(), stream=host.stream, validation=True)
+        return max(drive(session, host).schedule.lrs())
+
+    usual = peak()
+    monkeypatch.setattr(Measured, "metric", staticmethod(metric))
+    assert usual / 1.5 < peak() < usual * 1.5
