@@ -14,16 +14,16 @@ PEAKS = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "peaks.py"))
 
 
 @pytest.mark.parametrize(
-    ("kind", "mean"), [("averaged", 0.02), ("plain", 0.01), ("short averaged", 0.055), ("short plain", 0.045)]
+    ("kind", "mean"), [("averaged", 0.021), ("plain", 0.005), ("short averaged", 0.045), ("short plain", 0.04)]
 )
 def test_the_rule_loses_as_little_as_the_research_log_says(kind, mean):
     assert np.mean(list(PEAKS["score"](PEAKS["read"](PEAKS["ROWS"]))[kind].values())) < mean
 
 
-def test_on_the_development_tasks_it_loses_up_to_one_per_cent_and_four_on_digits():
+def test_on_the_development_tasks_it_loses_up_to_one_and_a_half_per_cent_and_four_on_digits():
     found = PEAKS["score"](PEAKS["read"](PEAKS["ROWS"]))["averaged"]
     own = {task: loss for task, loss in found.items() if ":" not in task}
-    assert len(own) == 8 and own.pop("digits-mlp") < 0.04 and max(own.values()) < 0.012
+    assert len(own) == 8 and own.pop("digits-mlp") < 0.04 and max(own.values()) < 0.016
 
 
 def test_what_miniature_runs_tell_of_the_task_is_worth_a_third_of_what_is_lost_without(monkeypatch):

@@ -48,7 +48,7 @@ OWN: dict[str, frozenset[str]] = {  # settings that mean nothing to any other st
         )
     ),
 }
-AVERAGING_DEFAULTS: dict[str, Any] = {"hold_until": 0.5, "decay_to": 0.1, "horizon_shift": 0.9}
+AVERAGING_DEFAULTS: dict[str, Any] = {"hold_until": 0.5, "decay_to": 0.1, "horizon_shift": 0.85}
 LOOKS = 20  # of `keep_best` in a run: the best state is found to within a twentieth of it
 LOOK_SHARE = 0.25  # of what `max_cost` leaves beside the run, at most: the rest is the search's
 REPLAN_RUNS = 3  # miniature runs that are set aside for each share in `replan_at`
@@ -105,7 +105,7 @@ class Settings:
     # Horizon: one search on miniature runs, then the run; reasons in docs/research-log.md
     max_cost: float = 1.15  # ceiling on all steps and validation passes, as a multiple of total_steps
     mini_fraction: float = 0.02  # length of a miniature run; at 1 % noise decides, at 4 % six of them cost too much
-    horizon_shift: float = 1.1  # octaves by which a whole run usually wants a lower peak; .9 with averaging
+    horizon_shift: float = 1.1  # octaves by which a whole run usually wants a lower peak; .85 with averaging
     warmup_fraction: float = 0.05  # of the run, unless warmup_steps is given
     hold_until: float = 0.0  # share of the run after which the peak begins to decay; .5 with averaging
     averaging: bool = False  # train near the average of the weights and end with it; True in PyTorch with "horizon"

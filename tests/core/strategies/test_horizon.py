@@ -198,6 +198,9 @@ NOISY_RAMPS = [
 # fmt: on
 
 
+RAMP = np.geomspace(1e-6, 10, 20)
+
+
 def after_ramp(losses, total=1200):
     config = Settings.make(total_steps=total, strategy="horizon")
     now = engine.evolve(None, engine.start(config))
@@ -209,12 +212,14 @@ def after_ramp(losses, total=1200):
 @pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (1e-3, 0.0), (50.0, -200.0)])
 def test_the_landmark_lies_by_the_edge_of_divergence_not_where_chance_puts_it(losses, scale, offset):
     mark = landmark(after_ramp([scale * loss + offset for loss in losses]))
-    assert 0.02 < mark < 0.03
+    lowest, step = RAMP[12], RAMP[1] / RAMP[0]  # of the ramp's own LRs; the landmark lies between them
+    assert lowest * step**-0.5 <= mark <= lowest * step**0.5
+    assert mark == pytest.approx(landmark(after_ramp(losses)))
 
 
 def test_where_the_loss_never_rises_the_landmark_is_its_lowest_point():
     flat = [4.0] * 8 + [3.0, 2.0, 2.0] + [3.0] * 9
-    assert landmark(after_ramp(flat)) == pytest.approx(np.geomspace(1e-6, 10, 20)[10], rel=1e-9)
+    assert RAMP[10] * (RAMP[1] / RAMP[0]) ** -0.5 < landmark(after_ramp(flat)) < RAMP[10] * (RAMP[1] / RAMP[0]) ** 0.5
 
 
 def test_a_ramp_without_any_finite_loss_has_a_landmark_all_the_same():
@@ -284,13 +289,6 @@ def test_the_further_miniature_runs_bring_the_loss_down_the_less_is_taken_off_fo
     assert horizon_octaves(ended(1.98)) == horizon_octaves(ended(1.5)) == pytest.approx(usual + 0.48)
 
 
-def test_a_little_more_is_taken_off_where_miniature_runs_have_their_least_length():
-    state = ended(0.995)  # of 5000 steps
-    short, longer = (replace(state, settings=state.settings.with_(total_steps=total)) for total in (1000, 1050))
-    assert horizon_octaves(longer) == horizon_octaves(state)
-    assert horizon_octaves(short) == pytest.approx(horizon_octaves(state) + 0.1)
-
-
 @pytest.mark.parametrize("loss", [0.0, -1.0, math.inf])
 def test_where_the_fall_of_the_loss_cannot_be_told_the_usual_correction_is_taken(loss):
     state = searched([(-2, loss), (-3, math.inf), (-1, math.inf)])
@@ -336,7 +334,7 @@ def losing(events):
 
 @pytest.mark.parametrize("validation", [False, True])
 def test_clearly_losing_run_is_stopped_never_extended_from_and_weighs_nothing(validation):
-    _, _, events = run(1000, validation=validation)
+    _, _, events = run(1000, validation=validation, range_lr=(1e-6, 4.0))
     (stopped,) = losing(events)
     assert 0 < stopped.steps <= 7 / 8 * 20
     assert stopped.evaluations == 0
@@ -379,10 +377,10 @@ def test_no_more_than_seven_miniature_runs_are_made_however_much_they_may_cost()
         assert isinstance(Horizon().decide(rich), kind)
 
 
-@pytest.mark.parametrize("total", [1000, 2000])
-def test_every_prefix_of_the_journal_leads_to_the_same_next_command(total):
-    _, _, events = run(total)
-    assert bool(losing(events)) == (total == 1000)
+@pytest.mark.parametrize("highest", [4.0, 10.0])
+def test_every_prefix_of_the_journal_leads_to_the_same_next_command(highest):
+    _, _, events = run(1000, range_lr=(1e-6, highest))
+    assert bool(losing(events)) == (highest == 4.0)
     state = None
     for event, following in zip(events, [*events[1:], None], strict=True):
         state = engine.evolve(state, event)

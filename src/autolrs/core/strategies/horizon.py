@@ -28,7 +28,7 @@ from autolrs.core.interval import ramp
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon_replan as replan
 from autolrs.core.strategies.horizon_minis import lowest, outcomes, same_scale, start, tail
-from autolrs.core.strategies.horizon_peak import TEMPERATURE, centre, correction, descent, shortfalls
+from autolrs.core.strategies.horizon_peak import TEMPERATURE, bottom, centre, correction, descent, shortfalls
 from autolrs.core.strategies.horizon_plan import MAX_MINIS, Plan, affords_another, look_interval, plan
 from autolrs.core.strategies.horizon_schedule import RETREAT, rest
 from autolrs.core.types import (
@@ -98,7 +98,8 @@ def search_interval(settings: Settings) -> tuple[float, float]:
 def landmark(state: State) -> float:
     """The LR of the ramp at which the smoothed loss was lowest, within reach of the edge: where it rises for good.
 
-    Where batches differ more than the loss falls in a ramp, a lower smoothed loss far from the edge is chance.
+    A ramp of 20 steps has its LRs more than an octave apart: the lowest loss is looked for between them. Where batches
+    differ more than the loss falls in a ramp, a lower smoothed loss far from the edge is chance.
     """
     losses = np.array(state.probes[0].losses)
     losses = np.where(np.isfinite(losses), losses, np.inf)
@@ -114,7 +115,9 @@ def landmark(state: State) -> float:
     first = 0
     if edge + 1 < len(smoothed):  # or else it never rose
         first = int(np.searchsorted(lrs, lrs[edge] * 2.0**-EDGE_REACH))
-    return float(lrs[first + int(np.argmin(smoothed[first : edge + 1]))])
+    lowest = first + int(np.argmin(smoothed[first : edge + 1]))
+    around = np.minimum(smoothed[max(lowest - 1, 0) : lowest + 2], level)
+    return float(lrs[lowest] * (lrs[1] / lrs[0]) ** bottom(around))
 
 
 def responses(state: State) -> dict[int, float]:

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon_plan import MIN_MINI_STEPS, mini_steps
 
 TEMPERATURE = 0.015  # of the weights, in units of the progress that the best miniature run made
+PER_OCTAVE = 8  # places between two LRs that are weighted too
 DESCENTS = (0.4, 1.2, 1.8)  # log of the factor by which miniature runs brought the loss down: least, usual, most
 SHIFT_PER_DESCENT = 0.6  # octaves of the horizon correction; measured between the least and the most
-SHORTEST_SHIFT = 0.1  # octaves more where miniature runs have their least length: 20 steps are less sure
 
 
 def shortfalls(losses: Mapping[int, float], start: float) -> dict[int, float]:
@@ -26,16 +25,39 @@ def shortfalls(losses: Mapping[int, float], start: float) -> dict[int, float]:
 
 
 def weights(short: Mapping[int, float]) -> dict[int, float]:
-    """Octave -> its share of the answer; 0 for all if none ended."""
-    raw = {octave: math.exp(-value / TEMPERATURE) for octave, value in short.items()}
-    total = sum(raw.values())
-    return {octave: weight / total if total else 0.0 for octave, weight in raw.items()}
+    """Octave -> its share of the answer; 0 for all if none ended.
+
+    What lies between two LRs has a share too, by the line between their losses, and gives it to both, to the nearer one
+    more: or else the answer would depend on where between two LRs the best one happens to lie.
+
+    >>> {octave: round(share, 2) for octave, share in weights({-3: 0.0, -2: 0.0, -1: 0.5}).items()}
+    {-3: 0.5, -2: 0.5, -1: 0.0}
+    """
+    tried = sorted(octave for octave, value in short.items() if math.isfinite(value))
+    if not tried:
+        return dict.fromkeys(short, 0.0)
+    between = np.linspace(tried[0], tried[-1], PER_OCTAVE * (tried[-1] - tried[0]) + 1)
+    raw = np.exp(-np.interp(between, tried, [short[octave] for octave in tried]) / TEMPERATURE)
+    near = {octave: np.interp(between, tried, [other == octave for other in tried]) for octave in tried}
+    return {octave: float(near[octave] @ raw / raw.sum()) if octave in near else 0.0 for octave in short}
 
 
 def centre(short: Mapping[int, float]) -> float:
     """The mean of the octaves, weighted by how well each did; in a flat valley that is its middle."""
     shares = weights(short)
     return float(np.array(list(shares.values())) @ np.array(list(shares)))
+
+
+def bottom(losses: np.ndarray) -> float:
+    """Where between its neighbours the lowest of three losses would be, by the parabola through them: -.5 to .5.
+
+    >>> bottom(np.array([2.0, 1.0, 4.0]))
+    -0.25
+    """
+    if losses.size < 3 or not np.isfinite(losses).all():
+        return 0.0
+    left, right = losses[0] - losses[1], losses[2] - losses[1]
+    return float((left - right) / (left + right) / 2) if min(left, right) >= 0 and left + right > 0 else 0.0
 
 
 def descent(start: float, best: float) -> float:
@@ -54,5 +76,4 @@ def correction(settings: Settings, start: float, best: float) -> float:
     Where these have hardly begun to learn, as of language models, they know the run's beginning only, which bears a
     higher LR than the rest; where they have come far, they are like the whole.
     """
-    shortest = SHORTEST_SHIFT if mini_steps(settings) <= MIN_MINI_STEPS else 0.0
-    return settings.horizon_shift + shortest - SHIFT_PER_DESCENT * (descent(start, best) - DESCENTS[1])
+    return settings.horizon_shift - SHIFT_PER_DESCENT * (descent(start, best) - DESCENTS[1])
