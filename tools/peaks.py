@@ -3,14 +3,15 @@
     python tools/peaks.py record ROWS.jsonl TASK[:CHANGE...] [SEED ...]   # search, then whole runs at five peaks
     python tools/peaks.py score [ROWS.jsonl]                              # what the rule loses to the best of them
     python tools/peaks.py search SEARCHES.jsonl TASK[:CHANGE...] SEED ... # searches alone
-    python tools/peaks.py searched [SEARCHES.jsonl]                       # what the rule loses there, by those runs
+    python tools/peaks.py searched [SEARCHES.jsonl [RUNS.jsonl]]          # what the rule loses there, by those runs
     python tools/peaks.py again [TASK ...]                                # do the benchmark's searches end as they did?
     python tools/peaks.py hold HELD.jsonl HOLD[xFACTOR] TASK[:CHANGE...]  # the rule's peak (times FACTOR) held so long
     python tools/peaks.py held [HELD.jsonl]                               # what that is worth against no hold
 
 CHANGE is `sgd`, `adam` or `adamw` (another optimizer), `b4` (batches four times as large), `t0.3` (fewer steps), or
 `plain` (no averaging). The rows behind docs/research-log.md, "A correction for each task" and "Holding the peak", are
-the defaults of `score`, `searched` and `held`. Whole runs are recorded without a hold.
+the defaults of `score`, `searched` and `held`. Whole runs are recorded without a hold, but for those of
+`runs-short.jsonl`, which go with the searches of `searches-short.jsonl` ("Between the LRs that were tried").
 """
 
 from __future__ import annotations
@@ -232,7 +233,7 @@ def main(arguments: list[str]) -> None:
             for seed in map(int, arguments[3:]):
                 file.write(json.dumps(search(arguments[2], seed)) + "\n")
     elif arguments[:1] == ["searched"]:
-        lost = searched(read(Path(arguments[1]) if arguments[1:] else SEARCHES), read(ROWS))
+        lost = searched(*(read(Path(file)) for file in (*arguments[1:], *(SEARCHES, ROWS)[len(arguments) - 1 :])))
         print(f"{np.mean([np.mean(all_) for all_ in lost.values()]):.2%} in the mean")
         for task, all_ in sorted(lost.items()):
             print(f"  {task:26}{np.mean(all_):7.1%}, worst of {len(all_)}: {max(all_):.1%}")

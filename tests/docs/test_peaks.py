@@ -63,6 +63,18 @@ def test_over_eight_seeds_no_development_task_is_left_to_chance():
     assert max(PEAKS["searched"](before, PEAKS["read"](PEAKS["ROWS"]))["transformer-wmt14"]) > 1.0
 
 
+def test_in_short_runs_searches_lose_what_the_research_log_says_and_less_than_they_did(capsys):
+    folder = PEAKS["RESULTS"]
+    PEAKS["main"](["searched", *(str(folder / name) for name in ("searches-short.jsonl", "runs-short.jsonl"))])
+    assert capsys.readouterr().out.startswith("3.6")
+    runs = PEAKS["read"](folder / "runs-short.jsonl")
+    now, before = (
+        PEAKS["searched"](PEAKS["read"](folder / f"searches-short{which}.jsonl"), runs) for which in ("", "-nearest-lr")
+    )
+    assert all(len(all_) == 16 for all_ in now.values()) and len(now) == 11
+    assert np.mean(list(now.values())) < 0.9 * np.mean(list(before.values()))
+
+
 @pytest.mark.timeout(120)
 def test_a_search_can_be_recorded(tmp_path, capsys):
     pytest.importorskip("sklearn")
