@@ -117,6 +117,7 @@ def search(name: str, seed: int) -> Row:
         "landmark": horizon.landmark(state),
         "start": start(state),
         "minis": [[lr, value if math.isfinite(value) else None] for lr, value in finite],
+        "peak": horizon.choose(state)[0],
     }
 
 
@@ -174,7 +175,7 @@ def again(tasks: list[str]) -> list[tuple[str, int, float, float]]:
     """Task, seed, the peak of the benchmark's row, and that of the same search now; the first five seeds."""
     rows = [row for row in read(HEADLINE) if row["method"] == "horizon" and row["seed"] < 5]
     shown = [row for row in rows if not tasks or row["task"] in tasks]
-    return [(row["task"], row["seed"], row["peak"], rule(search(row["task"], row["seed"]))) for row in shown]
+    return [(row["task"], row["seed"], row["peak"], search(row["task"], row["seed"])["peak"]) for row in shown]
 
 
 def hold(name: str, until: float, factor: float) -> list[Row]:

@@ -27,7 +27,7 @@ from autolrs.core.engine import State
 from autolrs.core.interval import ramp
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon_replan as replan
-from autolrs.core.strategies.horizon_minis import lowest, outcomes, same_scale, start, tail
+from autolrs.core.strategies.horizon_minis import learned, lowest, outcomes, same_scale, start, tail
 from autolrs.core.strategies.horizon_peak import TEMPERATURE, bottom, centre, correction, descent, shortfalls
 from autolrs.core.strategies.horizon_plan import MAX_MINIS, Plan, affords_another, look_interval, plan
 from autolrs.core.strategies.horizon_schedule import RETREAT, rest
@@ -110,13 +110,13 @@ def landmark(state: State) -> float:
         mean += (loss - mean) / keep if math.isfinite(mean) else 0.0
         weight += (1.0 - weight) / keep
         smoothed.append(mean / weight)
-    level = np.mean(losses[: max(3, lrs.size // 4)])
-    edge = max((i for i, loss in enumerate(smoothed) if loss <= level), default=0)
+    early = losses[: max(3, lrs.size // 4)]  # when the LR is next to 0
+    edge = max((i for i, loss in enumerate(smoothed) if loss <= np.max(early)), default=0)
     first = 0
     if edge + 1 < len(smoothed):  # or else it never rose
         first = int(np.searchsorted(lrs, lrs[edge] * 2.0**-EDGE_REACH))
     lowest = first + int(np.argmin(smoothed[first : edge + 1]))
-    around = np.minimum(smoothed[max(lowest - 1, 0) : lowest + 2], level)
+    around = np.minimum(smoothed[max(lowest - 1, 0) : lowest + 2], np.mean(early))
     return float(lrs[lowest] * (lrs[1] / lrs[0]) ** bottom(around))
 
 
@@ -190,7 +190,7 @@ def choose(state: State) -> tuple[float, str]:
         )
     mark = landmark(state)
     tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
-    if not tried:
+    if not tried or not learned(state):
         return _from_landmark(state, mark)
     middle, shift = centre(tried), horizon_octaves(state)
     fell = math.exp(-descent(start(state), lowest(state)))
@@ -205,12 +205,14 @@ def choose(state: State) -> tuple[float, str]:
 
 
 def _from_landmark(state: State, mark: float) -> tuple[float, str]:
-    """The peak where no miniature run gave an answer: none was affordable, or all diverged."""
-    lowest = min((_octave(probe.lr, mark) for probe in state.probes[1:]), default=None)
-    octaves = RAMP_ONLY if lowest is None else lowest - 3
-    what = (
-        "no miniature run is affordable" if lowest is None else f"all {len(state.probes) - 1} miniature runs diverged"
-    )
+    """The peak where miniature runs gave no answer: none was affordable, all diverged, or they learned nothing."""
+    minis, octaves = state.probes[1:], RAMP_ONLY
+    if not minis:
+        what = "no miniature run is affordable"
+    elif math.isfinite(lowest(state)):
+        what = f"{len(minis)} miniature runs brought the loss down by no more than batches differ"
+    else:
+        what, octaves = f"all {len(minis)} miniature runs diverged", min(_octave(p.lr, mark) for p in minis) - 3
     peak = _within(mark * 2.0**octaves, *search_interval(state.settings))
     return peak, f"{what}: peak {peak:.4g}, {-octaves:g} octaves below the ramp's landmark {mark:.4g}"
 

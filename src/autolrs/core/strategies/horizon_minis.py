@@ -28,16 +28,18 @@ def outcomes(state: State) -> list[tuple[Probed | Aborted, float]]:
 def same_scale(state: State) -> bool:
     """Whether `evaluate` gave about the training loss of some miniature run that was judged by it, if there are any.
 
-    That is, within a factor of it, and nearer to it than it is to the start. One is enough: with BatchNorm a run whose
-    LR is too high may have a low loss on its own batches and a high one beside them.
+    That is, within a factor of it, and nearer to it than it is to the start (or than batches differ). One is enough:
+    with BatchNorm a run whose LR is too high may have a low loss on its own batches and a high one beside them.
     """
     both = [(_judged(p), _trained(p)) for p in state.probes[1:] if p.evaluations and math.isfinite(_trained(p))]
-    return not both or any(_near(judged, trained, start(state)) for judged, trained in both)
+    return not both or any(
+        _near(judged, trained, max(start(state) - trained, chance(state))) for judged, trained in both
+    )
 
 
-def _near(judged: float, trained: float, start: float) -> bool:
+def _near(judged: float, trained: float, far: float) -> bool:
     low, high = sorted((trained / SAME_SCALE, trained * SAME_SCALE))
-    return low <= judged <= high and abs(judged - trained) <= start - trained
+    return low <= judged <= high and abs(judged - trained) <= far
 
 
 def _judged(probe: Probed | Aborted) -> float:
@@ -59,11 +61,29 @@ def lowest(state: State) -> float:
     return min(value for _, value in outcomes(state))
 
 
+def learned(state: State) -> bool:
+    """Whether the best miniature run came further down than the start is unsure by: some two standard errors of it.
+
+    Where it did not, as of a deep network on small batches, the order of miniature runs is chance.
+    """
+    return start(state) - lowest(state) > chance(state) / 2
+
+
 def _harmful(state: State, probe: Probed | Aborted) -> bool:
     """Whether a miniature run ended far above the losses that the ramp began with, when its LR was next to 0."""
-    first = [*filter(math.isfinite, state.probes[0].losses[: max(3, len(state.probes[0].losses) // 4)])]
-    losses = probe.checks if isinstance(probe, Probed) else probe.losses
-    return bool(first and losses) and not tail(losses) <= max(first) + (max(first) - min(first))
+    first, losses = _first(state), probe.checks if isinstance(probe, Probed) else probe.losses
+    return bool(first and losses) and not tail(losses) <= max(first) + chance(state)
+
+
+def chance(state: State) -> float:
+    """By how much batches differ: the range of the losses that the ramp began with."""
+    first = _first(state)
+    return max(first) - min(first) if first else 0.0
+
+
+def _first(state: State) -> list[float]:
+    losses = state.probes[0].losses
+    return [*filter(math.isfinite, losses[: max(3, len(losses) // 4)])]
 
 
 def start(state: State) -> float:
