@@ -19,6 +19,7 @@ from autolrs.core.strategies.horizon import (
     Horizon,
     affords_another,
     choose,
+    edge,
     horizon_octaves,
     landmark,
     limits,
@@ -219,6 +220,7 @@ def test_the_landmark_lies_by_the_edge_of_divergence_not_where_chance_puts_it(lo
 
 def test_where_the_loss_never_rises_the_landmark_is_its_lowest_point():
     flat = [4.0] * 8 + [3.0, 2.0, 2.0] + [3.0] * 9
+    assert edge(after_ramp(flat)) == math.inf
     assert RAMP[10] * (RAMP[1] / RAMP[0]) ** -0.5 < landmark(after_ramp(flat)) < RAMP[10] * (RAMP[1] / RAMP[0]) ** 0.5
 
 
@@ -228,7 +230,8 @@ def test_where_batches_differ_more_than_the_loss_falls_the_edge_is_not_where_it_
         *(2.345, 2.261, 2.362, 2.363, 2.172, 2.404, 2.344, 2.292, 2.569, 2.437),
         *(2.284, 2.31, 2.337, 2.407, 2.539, 3.265, 4.112, 8.604, 4.435, 2.94),
     ]
-    assert 2e-3 < landmark(after_ramp(losses)) < 0.05
+    state = after_ramp(losses)
+    assert 2e-3 < landmark(state) < edge(state) == pytest.approx(RAMP[14])
 
 
 def test_a_ramp_without_any_finite_loss_has_a_landmark_all_the_same():

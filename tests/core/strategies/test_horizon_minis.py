@@ -8,7 +8,7 @@ import pytest
 from searches import MINIS, ending, searched
 
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon import Horizon, choose, landmark, limits, next_offset, responses
+from autolrs.core.strategies.horizon import Horizon, choose, edge, landmark, limits, next_offset, responses
 from autolrs.core.strategies.horizon_minis import same_scale
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
@@ -46,7 +46,7 @@ def test_where_the_loss_fell_by_less_than_the_start_is_unsure_by_the_ramp_decide
     state = searched([(-2, lowest), (-3, 1.97), (-1, 1.98)], scale, offset)
     peak, why = choose(state)
     assert ("brought the loss down by no more than batches differ" in why) == (not trusted)
-    assert (peak == pytest.approx(landmark(state) / 4)) == (not trusted)
+    assert (peak == pytest.approx(edge(state) / 16)) == (not trusted)
 
 
 def test_an_evaluate_like_the_training_loss_is_trusted_where_nothing_was_learned():

@@ -27,7 +27,16 @@ from autolrs.core.engine import State
 from autolrs.core.interval import ramp
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon_replan as replan
-from autolrs.core.strategies.horizon_minis import learned, lowest, outcomes, same_scale, start, tail
+from autolrs.core.strategies.horizon_minis import (
+    far_above,
+    learned,
+    lowest,
+    outcomes,
+    same_scale,
+    start,
+    start_level,
+    tail,
+)
 from autolrs.core.strategies.horizon_peak import TEMPERATURE, bottom, centre, correction, descent, shortfalls
 from autolrs.core.strategies.horizon_plan import MAX_MINIS, Plan, affords_another, look_interval, plan
 from autolrs.core.strategies.horizon_schedule import RETREAT, rest
@@ -49,6 +58,7 @@ RAMP_ONLY = -2.0  # octaves from the landmark where nothing else is known: best 
 PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
+BELOW_EDGE = -4.0  # octaves, where miniature runs learned nothing: best in the mean of development tasks at 600 steps
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
 
 
@@ -101,6 +111,21 @@ def landmark(state: State) -> float:
     A ramp of 20 steps has its LRs more than an octave apart: the lowest loss is looked for between them. Where batches
     differ more than the loss falls in a ramp, a lower smoothed loss far from the edge is chance.
     """
+    lrs, smoothed, last = _ramp(state)
+    first = 0 if last + 1 == lrs.size else int(np.searchsorted(lrs, lrs[last] * 2.0**-EDGE_REACH))
+    lowest = first + int(np.argmin(smoothed[first : last + 1]))
+    around = np.minimum(smoothed[max(lowest - 1, 0) : lowest + 2], start_level(state))
+    return float(lrs[lowest] * (lrs[1] / lrs[0]) ** bottom(around))
+
+
+def edge(state: State) -> float:
+    """The last LR of the ramp before the smoothed loss stayed far above where it began; infinite if it never did."""
+    lrs, _, last = _ramp(state)
+    return math.inf if last + 1 == lrs.size else float(lrs[last])
+
+
+def _ramp(state: State) -> tuple[np.ndarray, np.ndarray, int]:
+    """The ramp's LRs, its smoothed losses, and the last one that was not far above where it began."""
     losses = np.array(state.probes[0].losses)
     losses = np.where(np.isfinite(losses), losses, np.inf)
     lrs = np.geomspace(*search_interval(state.settings), plan(state.settings, validation=state.validation).ramp_steps)
@@ -110,14 +135,7 @@ def landmark(state: State) -> float:
         mean += (loss - mean) / keep if math.isfinite(mean) else 0.0
         weight += (1.0 - weight) / keep
         smoothed.append(mean / weight)
-    early = losses[: max(3, lrs.size // 4)]  # when the LR is next to 0
-    edge = max((i for i, loss in enumerate(smoothed) if loss <= np.max(early)), default=0)
-    first = 0
-    if edge + 1 < len(smoothed):  # or else it never rose
-        first = int(np.searchsorted(lrs, lrs[edge] * 2.0**-EDGE_REACH))
-    lowest = first + int(np.argmin(smoothed[first : edge + 1]))
-    around = np.minimum(smoothed[max(lowest - 1, 0) : lowest + 2], np.mean(early))
-    return float(lrs[lowest] * (lrs[1] / lrs[0]) ** bottom(around))
+    return lrs, np.array(smoothed), max((i for i, loss in enumerate(smoothed) if loss <= far_above(state)), default=0)
 
 
 def responses(state: State) -> dict[int, float]:
@@ -191,7 +209,7 @@ def choose(state: State) -> tuple[float, str]:
     mark = landmark(state)
     tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
     if not tried or not learned(state):
-        return _from_landmark(state, mark)
+        return _without_answer(state)
     middle, shift = centre(tried), horizon_octaves(state)
     fell = math.exp(-descent(start(state), lowest(state)))
     peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
@@ -204,17 +222,19 @@ def choose(state: State) -> tuple[float, str]:
     )
 
 
-def _from_landmark(state: State, mark: float) -> tuple[float, str]:
+def _without_answer(state: State) -> tuple[float, str]:
     """The peak where miniature runs gave no answer: none was affordable, all diverged, or they learned nothing."""
-    minis, octaves = state.probes[1:], RAMP_ONLY
+    minis, mark, octaves, name = state.probes[1:], landmark(state), RAMP_ONLY, "ramp's landmark"
     if not minis:
         what = "no miniature run is affordable"
-    elif math.isfinite(lowest(state)):
-        what = f"{len(minis)} miniature runs brought the loss down by no more than batches differ"
-    else:
+    elif not math.isfinite(lowest(state)):
         what, octaves = f"all {len(minis)} miniature runs diverged", min(_octave(p.lr, mark) for p in minis) - 3
+    else:
+        what = f"{len(minis)} miniature runs brought the loss down by no more than batches differ"
+        if math.isfinite(edge(state)):
+            mark, octaves, name = edge(state), BELOW_EDGE, "edge of divergence"
     peak = _within(mark * 2.0**octaves, *search_interval(state.settings))
-    return peak, f"{what}: peak {peak:.4g}, {-octaves:g} octaves below the ramp's landmark {mark:.4g}"
+    return peak, f"{what}: peak {peak:.4g}, {-octaves:g} octaves below the {name} {mark:.4g}"
 
 
 def _within(lr: float, low: float, high: float) -> float:

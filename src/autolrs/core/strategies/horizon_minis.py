@@ -71,8 +71,18 @@ def learned(state: State) -> bool:
 
 def _harmful(state: State, probe: Probed | Aborted) -> bool:
     """Whether a miniature run ended far above the losses that the ramp began with, when its LR was next to 0."""
-    first, losses = _first(state), probe.checks if isinstance(probe, Probed) else probe.losses
-    return bool(first and losses) and not tail(losses) <= max(first) + chance(state)
+    losses = probe.checks if isinstance(probe, Probed) else probe.losses
+    return bool(losses) and not tail(losses) <= far_above(state)
+
+
+def far_above(state: State) -> float:
+    """A loss beyond chance above those that the ramp began with, by their range once more."""
+    return max(_first(state), default=math.inf) + chance(state)
+
+
+def start_level(state: State) -> float:
+    """The mean of the losses that the ramp began with; infinite if there is none."""
+    return float(np.mean(_first(state) or [math.inf]))
 
 
 def chance(state: State) -> float:
