@@ -62,11 +62,13 @@ def lowest(state: State) -> float:
 
 
 def learned(state: State) -> bool:
-    """Whether the best miniature run came further down than the start is unsure by: some two standard errors of it.
+    """Whether the best miniature run came below the losses that the ramp began with by three standard errors of them.
 
     Where it did not, as of a deep network on small batches, the order of miniature runs is chance.
     """
-    return start(state) - lowest(state) > chance(state) / 2
+    first = _first(state)
+    unsure = float(np.std(first, ddof=1)) / math.sqrt(len(first)) if len(first) > 1 else 0.0
+    return start_level(state) - lowest(state) > 3 * unsure
 
 
 def _harmful(state: State, probe: Probed | Aborted) -> bool:
