@@ -232,6 +232,7 @@ def test_where_batches_differ_more_than_the_loss_falls_the_edge_is_not_where_it_
     ]
     state = after_ramp(losses)
     assert 2e-3 < landmark(state) < edge(state) == pytest.approx(RAMP[14])
+    assert edge(after_ramp(losses[:15])) == pytest.approx(RAMP[14])  # a ramp that was stopped ends at the edge
 
 
 def test_a_ramp_without_any_finite_loss_has_a_landmark_all_the_same():
