@@ -48,8 +48,9 @@ Tasks are real and small (two cores, seconds a run; `src/autolrs/bench/tasks/`).
   on the task; what it depends on was found on other tasks and seeds
   ([research log](research-log.md#a-correction-for-each-task)). A search of resnet50-imagenet that ended on a slope was
   seen before searches went up two octaves at a time. transformer-wmt14 and bert-pretraining became development tasks
-  when they failed. **resnet50-cifar10**, the last one added, failed when it was first run (one network learned
-  nothing); the fault was mended with numbers from other tasks
+  when they failed. **resnet50-cifar10**, the last one added, is **not held out**: it failed when it was first run (one
+  network learned nothing), and the rule that mended it was given its last form with searches of this task in sight. By
+  its first form the ratio was 1.037 instead of 1.004, and the mean over all .996
   ([research log](research-log.md#where-miniature-runs-learn-nothing)).
 - The paper's models are narrow members of the same code here: VGG-16 and ResNet-50 at an eighth of their width (a
   sixteenth for ResNet-50 on CIFAR-10, with a block a stage) on CIFAR-10 and Fashion-MNIST, a Transformer of width 64 on

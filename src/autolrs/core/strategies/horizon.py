@@ -113,9 +113,9 @@ def landmark(state: State) -> float:
     """
     lrs, smoothed, last = _ramp(state)
     first = 0 if last + 1 == lrs.size else int(np.searchsorted(lrs, lrs[last] * 2.0**-EDGE_REACH))
-    lowest = first + int(np.argmin(smoothed[first : last + 1]))
-    around = np.minimum(smoothed[max(lowest - 1, 0) : lowest + 2], start_level(state))
-    return float(lrs[lowest] * (lrs[1] / lrs[0]) ** bottom(around))
+    deepest = first + int(np.argmin(smoothed[first : last + 1]))
+    around = np.minimum(smoothed[max(deepest - 1, 0) : deepest + 2], start_level(state))
+    return float(lrs[deepest] * (lrs[1] / lrs[0]) ** bottom(around))
 
 
 def edge(state: State) -> float:
@@ -135,7 +135,8 @@ def _ramp(state: State) -> tuple[np.ndarray, np.ndarray, int]:
         mean += (loss - mean) / keep if math.isfinite(mean) else 0.0
         weight += (1.0 - weight) / keep
         smoothed.append(mean / weight)
-    return lrs, np.array(smoothed), max((i for i, loss in enumerate(smoothed) if loss <= far_above(state)), default=0)
+    limit = far_above(state)
+    return lrs, np.array(smoothed), max((i for i, loss in enumerate(smoothed) if loss <= limit), default=0)
 
 
 def responses(state: State) -> dict[int, float]:
