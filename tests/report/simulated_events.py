@@ -12,10 +12,16 @@ SMALL = {"total_steps": 700, "lr": (1e-3, 1.0), "stage_steps": 100, "max_stage_s
 
 
 def events_of(
-    preset: str = "strict", steps: int | None = None, *, validation: bool = False, seed: int = 2, **settings
+    preset: str = "strict",
+    steps: int | None = None,
+    *,
+    validation: bool = False,
+    seed: int = 2,
+    offset: float = 0.1,
+    **settings,
 ) -> list[Event]:
-    """All events of a run; with `steps`, killed after so many raw steps."""
-    host, config = SimulatedHost(seed=seed), Settings.make(preset, **{**SMALL, **settings})
+    """All events of a run; with `steps`, killed after so many raw steps. A large `offset` drowns progress in noise."""
+    host, config = SimulatedHost(seed=seed, offset=offset), Settings.make(preset, **{**SMALL, **settings})
     stream = host.stream if config.replay else None
     session = Session(host, config, strategies.get(config.strategy), stream=stream, validation=validation)
     events: list[Event] = []

@@ -59,3 +59,17 @@ def test_with_a_ramp_alone_there_is_a_peak_and_no_chain():
     choice = horizon_choice(gather(events_of(strategy="horizon", total_steps=200)))
     assert choice is not None and choice.centre is None and choice.plausible is None and not choice.minis
     assert "no miniature run is affordable" in choice.words
+
+
+def test_where_nothing_was_learned_the_peak_is_not_told_as_the_miniature_runs_own():
+    choice = horizon_choice(gather(events_of(strategy="horizon", total_steps=3000, lr=(1e-4, 50.0), offset=1000.0)))
+    assert choice.minis and choice.centre is None and choice.plausible is None
+    assert "below the edge of divergence" in choice.words
+    assert choice.peak_words == "peak"
+    assert not any(mini.weight for mini in choice.minis)
+
+
+def test_a_peak_that_the_interval_cuts_keeps_the_weights_of_the_miniature_runs():
+    choice = horizon_choice(gather(events_of(strategy="horizon", total_steps=3000, lr=(0.5, 4.0))))
+    assert choice.peak == 0.5 and choice.centre is None and choice.peak_words == "peak"
+    assert sum(mini.weight for mini in choice.minis) == pytest.approx(1.0)

@@ -27,6 +27,7 @@ RUNS = {
     "warm-up": {"warmup_steps": 50, "lr": "auto", "range_lr": (1e-4, 10.0)},
     "horizon": {"strategy": "horizon", "total_steps": 2000},
     "horizon, ramp only": {"strategy": "horizon", "total_steps": 200},
+    "horizon, nothing learned": {"strategy": "horizon", "total_steps": 3000, "lr": (1e-4, 50.0), "offset": 1000.0},
     "horizon, searching": {"strategy": "horizon", "steps": 60},
     "killed in its first probe": {"steps": 3},
     "killed in stage 1": {"steps": 230},

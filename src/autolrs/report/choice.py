@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autolrs.core.strategies import horizon
+from autolrs.core.strategies.horizon_minis import learned
 from autolrs.core.strategies.horizon_peak import centre, weights
 from autolrs.report.figures import Line, single
 from autolrs.report.info import Array, RunInfo
@@ -22,7 +23,7 @@ class MiniRun:
     losses: Line
     value: float
     shortfall: float
-    weight: float  # in the choice; all sum to 1
+    weight: float  # in the choice; all sum to 1, or are 0 where the peak is not theirs
     status: str
 
 
@@ -34,11 +35,16 @@ class Choice:
     landmark: float
     minis: tuple[MiniRun, ...]
     centre: float | None  # weighted mean of the miniature runs; None where no chain of steps led to the peak
-    correction: float  # factor for the longer horizon
+    correction: float | None  # factor for the longer horizon; None likewise
     peak: float
     plausible: tuple[float, float] | None  # peaks that the miniature runs could not tell from the best
     open_ends: tuple[bool, bool] = (False, False)  # it may reach further down, up: nothing was tried there
     words: str = ""
+
+    @property
+    def peak_words(self) -> str:
+        """What was done last to come to the peak."""
+        return "peak" if self.correction is None else f"peak, x {self.correction:.3f} for the horizon"
 
 
 def horizon_choice(run: RunInfo) -> Choice | None:
@@ -55,7 +61,8 @@ def horizon_choice(run: RunInfo) -> Choice | None:
         lrs = np.array([segment.lr_start for segment in sweep.profile[: len(sweep.losses)]])
         ramp = Line(lrs, np.asarray(sweep.losses, float))
     tried = horizon.responses(state)
-    shares = weights(tried)
+    answered = any(map(math.isfinite, tried.values())) and learned(state)
+    shares = weights(tried) if answered else {}
     minis = []
     for probe in single(stage):
         octave = round(math.log2(probe.lr / mark))
@@ -63,10 +70,10 @@ def horizon_choice(run: RunInfo) -> Choice | None:
         short = tried.get(octave, math.inf)
         share = shares.get(octave, 0.0)
         minis.append(MiniRun(probe.index, probe.lr, losses, probe.forecast, short, share, probe.status))
-    correction = 2.0 ** -horizon.horizon_octaves(state) if minis else 1.0
     middle = mark * 2.0 ** centre(tried)
-    if not any(shares.values()) or not math.isclose(middle * correction, peak, rel_tol=1e-6):  # cut to the interval
-        return Choice(ramp, mark, tuple(minis), None, correction, peak, None, words=words)
+    correction = 2.0 ** -horizon.horizon_octaves(state) if answered else 1.0
+    if not answered or not math.isclose(middle * correction, peak, rel_tol=1e-6):  # cut to the interval
+        return Choice(ramp, mark, tuple(minis), None, None, peak, None, words=words)
     low, high, ends = _plausible({k: v for k, v in tried.items() if math.isfinite(v)})
     moved = peak / middle  # what was done to the centre is done to the interval around it
     interval = (mark * 2.0**low * moved, mark * 2.0**high * moved)

@@ -124,7 +124,7 @@ def _choice_words(choice: Choice, info: RunInfo) -> str:
     more = [side for side, is_open in zip(("lower", "higher"), choice.open_ends, strict=True) if is_open]
     unsure = f" (or {' and '.join(more)}: nothing was tried there)" if more else ""
     return (
-        f"A ramp found the edge of divergence at {choice.landmark:.3g}; {len(choice.minis)} miniature runs centre on "
+        f"The ramp's loss was lowest at {choice.landmark:.3g}; {len(choice.minis)} miniature runs centre on "
         f"{choice.centre:.3g}; times {choice.correction:.2f}, because a run this long wants a lower peak than a short "
         f"one: {choice.peak:.3g}. The miniature runs could not tell peaks from {low:.3g} to {high:.3g} apart{unsure}."
     )
@@ -137,6 +137,6 @@ def _choice_table(choice: Choice) -> str:
         short = f"{mini.shortfall:.1%}" if ended else "-"
         rows.append((mini.order, mini.lr, mini.value if ended else None, short, f"{mini.weight:.0%}", mini.status))
     columns = (">run", ">peak LR", ">loss", ">short of the best", ">weight", "outcome")
-    steps = [("landmark", choice.landmark), ("weighted centre", choice.centre)]
-    chain = [*steps, (f"peak: x {choice.correction:.3f} for the horizon", choice.peak)]
+    chain = [("landmark", choice.landmark), ("weighted centre", choice.centre), (choice.peak_words, choice.peak)]
+    chain = [(step, lr) for step, lr in chain if lr is not None]
     return table("Miniature runs", columns, rows) + table("From the landmark to the peak", ("step", ">LR"), chain)
