@@ -13,11 +13,15 @@ from autolrs.core.types import Asked, Forecast, Probe, Probed
 MINIS = [(-2, 1.0), (-3, 1.01), (-1, 1.2), (-4, 1.3)]
 
 
-def searched(minis, scale=1.0, offset=0.0, validated=False, **values):
-    """A state in which these miniature runs, (octave, loss, losses at the checks), have been answered."""
+def searched(minis, scale=1.0, offset=0.0, validated=False, noise=0.0, **values):
+    """A state in which these miniature runs, (octave, loss, losses at the checks), have been answered.
+
+    The ramp's losses fall from 2 by .01 a step, differ from batch to batch by `noise`, and break out at its end.
+    """
     config = Settings.make(total_steps=5000, strategy="horizon", **values)
     now = engine.evolve(None, engine.start(config))
-    ramp = [offset + scale * (2.0 - 0.01 * i if i < 35 else 9.0) for i in range(50)]
+    batches = noise * np.random.default_rng(0).standard_normal(50)
+    ramp = [offset + scale * (2.0 - 0.01 * i + batches[i] if i < 35 else 9.0) for i in range(50)]
     now = engine.evolve(now, Asked(Horizon().decide(now)))
     now = engine.evolve(now, Probed(0, 0, 1.0, 50, tuple(ramp), Forecast(0, 0, 0, 0, "ok")))
     mark = landmark(now)

@@ -9,7 +9,7 @@ from searches import MINIS, ending, searched
 
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon import Horizon, choose, edge, landmark, limits, next_offset, responses
-from autolrs.core.strategies.horizon_minis import same_scale
+from autolrs.core.strategies.horizon_minis import learned, same_scale
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
 
@@ -42,11 +42,20 @@ def test_where_all_miniature_runs_did_harm_the_peak_lies_far_below_them():
 @pytest.mark.parametrize(("lowest", "trusted"), [(1.92, False), (1.90, True)])
 @pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (1e-3, 0.0), (50.0, -200.0)])
 def test_where_the_loss_fell_by_less_than_the_start_is_unsure_by_the_edge_decides(lowest, trusted, scale, offset):
-    # The ramp begins with twelve losses from 2.0 to 1.89: 1.945 in the mean, and .0104 is the standard error of that.
-    state = searched([(-2, lowest), (-3, 1.97), (-1, 1.98)], scale, offset)
+    # The ramp begins with twelve losses, 1.946 in the mean, and .011 is the standard error of that.
+    state = searched([(-2, lowest), (-3, 1.97), (-1, 1.98)], scale, offset, noise=0.05)
     peak, why = choose(state)
     assert ("brought the loss down by no more than batches differ" in why) == (not trusted)
     assert (peak == pytest.approx(edge(state) / 16)) == (not trusted)
+
+
+@pytest.mark.parametrize("interval", [(0.5, 4.0), (0.6, 20.0), (0.8, 20.0)])
+def test_a_ramp_that_begins_at_an_lr_which_learns_does_not_hide_what_was_learned(interval):
+    # An interval that begins at a good LR: the ramp's first losses fall from 3.0 to .4, miniature runs come to .12.
+    host, config = SimulatedHost(seed=2), Settings.make(strategy="horizon", total_steps=3000, lr=interval)
+    session = Session(host, config, Horizon(), stream=host.stream)
+    drive(session, host, 300)
+    assert learned(session.state) and "weighted centre" in choose(session.state)[1]
 
 
 def test_an_evaluate_like_the_training_loss_is_trusted_where_nothing_was_learned():
@@ -108,3 +117,11 @@ def test_whole_run_finds_about_the_same_peak_whatever_evaluate_measures(metric, 
     usual = peak()
     monkeypatch.setattr(Measured, "metric", staticmethod(metric))
     assert usual / 1.5 < peak() < usual * 1.5
+
+
+def test_an_interval_that_no_miniature_run_fits_into_is_told_as_such():
+    host, config = SimulatedHost(seed=2), Settings.make(strategy="horizon", total_steps=3000, lr=(1.0, 4.0))
+    session = Session(host, config, Horizon(), stream=host.stream)
+    drive(session, host, 60)
+    peak, why = choose(session.state)
+    assert peak == 1.0 and "no miniature run has its LR inside the interval" in why

@@ -64,10 +64,15 @@ def lowest(state: State) -> float:
 def learned(state: State) -> bool:
     """Whether the best miniature run came below the losses that the ramp began with by three standard errors of them.
 
-    Where it did not, as of a deep network on small batches, the order of miniature runs is chance.
+    Where it did not, as of a deep network on small batches, the order of miniature runs is chance. The losses are
+    compared with the line through them: in a ramp that begins at an LR which learns they fall.
     """
-    first = _first(state)
-    unsure = float(np.std(first, ddof=1)) / math.sqrt(len(first)) if len(first) > 1 else 0.0
+    first = np.array(_first(state))
+    steps = np.arange(first.size)
+    unsure = 0.0
+    if first.size > 2:
+        apart = first - np.polyval(np.polyfit(steps, first, 1), steps)
+        unsure = math.sqrt(float(apart @ apart) / (first.size - 2) / first.size)
     return start_level(state) - lowest(state) > 3 * unsure
 
 
