@@ -44,18 +44,20 @@ def test_a_command_that_is_not_there_or_fails_is_said(tmp_path):
         fetch._run("false", cwd=tmp_path)
 
 
-def test_catalogues_come_out_of_a_wheel(root, monkeypatch):
+def test_catalogues_come_out_of_wheels(root, monkeypatch):
     def download(*command, cwd):
-        assert f"django=={fetch.DJANGO}" in command
-        with zipfile.ZipFile(cwd / "django.whl", "w") as archive:
-            archive.writestr("django/contrib/admin/locale/de/LC_MESSAGES/django.mo", b"german")
-            archive.writestr("django/contrib/admin/locale/fr/LC_MESSAGES/django.mo", b"french")
+        assert set(fetch.CATALOGUES) <= set(command)
+        for wheel, part in (("django", "contrib/admin"), ("wagtail", "users")):
+            with zipfile.ZipFile(cwd / f"{wheel}.whl", "w") as archive:
+                archive.writestr(f"{wheel}/{part}/locale/de/LC_MESSAGES/django.mo", wheel.encode())
+                archive.writestr(f"{wheel}/{part}/locale/fr/LC_MESSAGES/django.mo", b"french")
 
     monkeypatch.setattr(fetch, "_run", download)
     assert fetch.prepare(fetch.SOURCES["catalogues"]) is True
-    assert [(p.name, p.read_bytes()) for p in (root / "catalogues").iterdir()] == [
-        ("django-contrib-admin.mo", b"german")
-    ]
+    assert {p.name: p.read_bytes() for p in (root / "catalogues").iterdir()} == {
+        "django-contrib-admin.mo": b"django",
+        "wagtail-users.mo": b"wagtail",
+    }
 
 
 def test_every_source_that_cannot_be_fetched_says_how_to_get_it(root, monkeypatch):

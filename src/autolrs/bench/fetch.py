@@ -13,7 +13,7 @@ from pathlib import Path
 
 from autolrs.bench.tasks import _pairs, _pictures, _wordpiece, data
 
-DJANGO = "5.2.8"
+CATALOGUES = ("django==5.2.8", "django-oscar==3.2.5", "wagtail==6.4")  # 2,400 short German messages in all
 
 
 class FetchError(RuntimeError):
@@ -71,16 +71,17 @@ def _fashion() -> None:
 
 
 def _catalogues() -> None:
-    """Django's wheel has German catalogues of all its parts."""
+    """German catalogues of all parts of some wheels."""
     target = _folder() / "catalogues"
     with tempfile.TemporaryDirectory() as name:
-        _run(sys.executable, "-m", "pip", "download", "-qq", "--no-deps", f"django=={DJANGO}", cwd=Path(name))
-        (wheel,) = Path(name).glob("*.whl")
-        with zipfile.ZipFile(wheel) as archive:
-            names = [one for one in archive.namelist() if one.endswith("locale/de/LC_MESSAGES/django.mo")]
-            target.mkdir(exist_ok=True)
-            for one in names:
-                (target / f"{one.split('/locale')[0].replace('/', '-')}.mo").write_bytes(archive.read(one))
+        _run(sys.executable, "-m", "pip", "download", "-qq", "--no-deps", *CATALOGUES, cwd=Path(name))
+        target.mkdir(exist_ok=True)
+        for wheel in sorted(Path(name).glob("*.whl")):
+            with zipfile.ZipFile(wheel) as archive:
+                for one in archive.namelist():
+                    if one.endswith("/de/LC_MESSAGES/django.mo"):
+                        part = one.split("/locale")[0].replace("/", "-")
+                        (target / f"{part}.mo").write_bytes(archive.read(one))
 
 
 SOURCES: dict[str, Source] = {

@@ -99,7 +99,10 @@ def catalogues(vocabulary: int = 2000, longest: int = 12) -> Pairs:
     pairs = [(_words(english), _words(german)) for english, german in sorted(found.items())]
     pairs = [(en, de) for en, de in pairs if 2 <= len(en) <= longest and 1 <= len(de) <= longest]
     if len(pairs) < 1000:
-        raise ValueError(f"catalogues must hold at least 1000 short messages, got {len(pairs)}")
+        raise ValueError(
+            f"catalogues must hold at least 1000 short messages, got {len(pairs)} in {find_catalogues()}. "
+            "Add German .mo files there, or remove it and run: autolrs bench data catalogues"
+        )
     counts = Counter(word for pair in pairs for side in pair for word in side)
     number = {word: SPECIAL + i for i, (word, _) in enumerate(counts.most_common(vocabulary - SPECIAL))}
     order = permutation(len(pairs), 0, 0).tolist()
