@@ -184,7 +184,9 @@ def response_spec(choice: Choice) -> Spec:
     stopped = [m.lr for m in choice.minis if not math.isfinite(m.shortfall)]
     if stopped:
         at = [layout["yaxis"]["range"][1]] * len(stopped)
-        data.append(parts.marks(stopped, at, "@orange", "diverged or stopped", "x", size=10, cliponaxis=False))
+        data.append(
+            parts.marks(stopped, at, "@orange", "diverged, stopped or not trusted", "x", size=10, cliponaxis=False)
+        )
     steps = [
         (choice.landmark, "@muted", f"landmark {choice.landmark:.3g}", "dot"),
         (choice.centre, "@purple", f"weighted centre {choice.centre or 0:.3g}", "dash"),

@@ -9,7 +9,7 @@ from searches import MINIS, ending, searched
 
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon import Horizon, choose, edge, landmark, limits, next_offset, responses
-from autolrs.core.strategies.horizon_minis import learned, same_scale
+from autolrs.core.strategies.horizon_minis import learned, ridge, same_scale
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
 
@@ -30,6 +30,35 @@ def test_from_the_lowest_lr_on_that_did_harm_nothing_is_trusted(ends, octave, tr
     state = searched([ending(*end) for end in ends])
     assert next_offset(state) == octave
     assert sorted(o for o, short in responses(state).items() if math.isfinite(short)) == trusted
+
+
+def test_from_a_ridge_on_nothing_is_trusted():
+    # Of a deep network whose miniature runs have learned next to nothing; a whole run wants .005 there.
+    found = searched([(-2, 1.2), (-3, 1.01), (-1, 1.0)])
+    assert sorted(o for o, short in responses(found).items() if math.isfinite(short)) == [-3]
+    assert next_offset(found) == -4
+    assert f"(none trusted from {landmark(found) / 4:.3g} on)" in choose(found)[1]
+    # What development tasks show at the most, by chance: 3 % of the progress.
+    assert responses(searched([(-2, 1.04), (-3, 1.01), (-1, 1.0)]))[-1] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "lr"),
+    [
+        ({1: 2.0, 2: 1.0, 4: 1.5}, math.inf),  # a valley
+        ({1: 1.0, 2: 1.5, 4: 2.0}, math.inf),
+        ({1: 1.0, 2: 1.5, 4: 1.2, 8: 1.4, 16: 1.0}, 2),  # two ridges
+        ({1: 1.0, 2: math.inf, 4: 0.9}, 2),  # one that was stopped
+        ({1: math.inf, 2: 1.0, 4: math.inf}, math.inf),
+        ({1: math.inf, 2: math.inf, 4: math.inf}, math.inf),
+        ({1: 5.0, 2: 6.0, 4: 5.0}, math.inf),  # without progress there is no order to begin with
+        ({1: 1.0}, math.inf),
+        ({}, math.inf),
+    ],
+)
+@pytest.mark.parametrize("scale", [1.0, 1e-4])
+def test_a_ridge_is_worse_than_a_lower_and_a_higher_lr(values, lr, scale):
+    assert ridge({key: scale * value for key, value in values.items()}, 4.0 * scale) == lr
 
 
 def test_where_all_miniature_runs_did_harm_the_peak_lies_far_below_them():

@@ -216,10 +216,14 @@ def choose(state: State) -> tuple[float, str]:
     peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
     low, best, high = min(tried), min(tried, key=lambda octave: tried[octave]), max(tried)
     judge = "" if same_scale(state) else " (by training loss: `evaluate` is on another scale)"
+    ended = {p.lr: value for p, value in outcomes(state) if isinstance(p, Probed) and math.isfinite(p.forecast.value)}
+    doubtful = min((lr for lr, value in ended.items() if math.isinf(value)), default=None)
+    trusted = "" if doubtful is None else f" (none trusted from {doubtful:.3g} on)"
+    span = f"from {mark * 2.0**low:.3g} to {mark * 2.0**high:.3g}{trusted}"
     return peak, (
-        f"{len(state.probes) - 1} miniature runs from {mark * 2.0**low:.3g} to {mark * 2.0**high:.3g}: best at "
-        f"{mark * 2.0**best:.3g}{judge}, weighted centre {mark * 2.0**middle:.3g}; they brought the loss down to "
-        f"{fell:.2g} of its start, so x {2.0**-shift:.2f} for the longer horizon: peak {peak:.4g}"
+        f"{len(state.probes) - 1} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, weighted centre "
+        f"{mark * 2.0**middle:.3g}; they brought the loss down to {fell:.2g} of its start, so "
+        f"x {2.0**-shift:.2f} for the longer horizon: peak {peak:.4g}"
     )
 
 
