@@ -21,7 +21,7 @@ def searched(minis, scale=1.0, offset=0.0, validated=False, noise=0.0, **values)
     config = Settings.make(total_steps=5000, strategy="horizon", **values)
     now = engine.evolve(None, engine.start(config))
     batches = noise * np.random.default_rng(0).standard_normal(50)
-    ramp = [offset + scale * (2.0 - 0.01 * i + batches[i] if i < 35 else 9.0) for i in range(50)]
+    ramp = [offset + scale * ((2.0 - 0.01 * i if i < 35 else 9.0) + batches[i]) for i in range(50)]
     now = engine.evolve(now, Asked(Horizon().decide(now)))
     now = engine.evolve(now, Probed(0, 0, 1.0, 50, tuple(ramp), Forecast(0, 0, 0, 0, "ok")))
     mark = landmark(now)

@@ -21,6 +21,7 @@ from autolrs.core.strategies.horizon import (
     choose,
     edge,
     horizon_octaves,
+    interval_too_low,
     landmark,
     limits,
     next_offset,
@@ -224,6 +225,13 @@ def test_where_the_loss_never_rises_the_landmark_is_its_lowest_point():
     assert RAMP[10] * (RAMP[1] / RAMP[0]) ** -0.5 < landmark(after_ramp(flat)) < RAMP[10] * (RAMP[1] / RAMP[0]) ** 0.5
 
 
+def test_where_the_loss_neither_rises_nor_falls_the_landmark_is_the_highest_lr():
+    # In an interval that ends too low there is nothing to see, and the lowest of the losses is chance.
+    noisy = [2.0 + 0.1 * math.sin(37 * i * i) for i in range(20)]
+    assert landmark(after_ramp(noisy)) == pytest.approx(10.0)
+    assert landmark(after_ramp([loss - 1.0 * (12 <= i < 16) for i, loss in enumerate(noisy)])) < 1.0
+
+
 def test_where_batches_differ_more_than_the_loss_falls_the_edge_is_not_where_it_rises_by_chance():
     # A narrow ResNet-50 on batches of 16: nothing is learned in 20 steps, and nothing breaks before an LR of .2.
     losses = [
@@ -399,3 +407,24 @@ def test_every_prefix_of_the_journal_leads_to_the_same_next_command(highest):
         state = engine.evolve(state, event)
         if isinstance(following, Asked):
             assert engine.decide(state, Horizon()) == following.command
+
+
+@pytest.mark.parametrize("validation", [False, True])
+@pytest.mark.parametrize("high", [3e-4, 0.002, 0.02])
+def test_an_interval_that_ends_too_low_is_used_to_its_end(high, validation):
+    # The best peak is .8. All that can be seen from below is that more is better, and with little of it not even that.
+    host, config = SimulatedHost(seed=3), Settings.make(strategy="horizon", total_steps=2000, lr=(1e-6, high))
+    session = Session(host, config, Horizon(), stream=host.stream, validation=validation)
+    drive(session, host)
+    assert high / 4 <= max(session.state.schedule.lrs()) <= high
+
+
+@pytest.mark.parametrize(
+    ("ends", "too_low"), [({-2: 1.1, -3: 1.3, -1: 1.0}, False), ({-1: 1.1, -2: 1.3, 0: 1.0}, True)]
+)
+def test_the_interval_is_too_low_where_nothing_higher_could_be_tried(ends, too_low):
+    state = searched(list(ends.items()), lr=(1.0, 8.0))  # the landmark is 4.2
+    assert interval_too_low(state) == too_low
+    assert (horizon_octaves(state) == 0) == too_low
+    flat = searched([(octave, 1.0 + 0.01 * (loss > 1)) for octave, loss in ends.items()], lr=state.settings.lr)
+    assert not interval_too_low(flat)

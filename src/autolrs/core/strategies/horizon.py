@@ -31,6 +31,7 @@ from autolrs.core.strategies.horizon_minis import (
     far_above,
     learned,
     lowest,
+    noise,
     outcomes,
     same_scale,
     start,
@@ -109,10 +110,14 @@ def landmark(state: State) -> float:
     """The LR of the ramp at which the smoothed loss was lowest, within reach of the edge: where it rises for good.
 
     A ramp of 20 steps has its LRs more than an octave apart: the lowest loss is looked for between them. Where batches
-    differ more than the loss falls in a ramp, a lower smoothed loss far from the edge is chance.
+    differ more than the loss falls in a ramp, a lower smoothed loss far from the edge is chance; so is any where it
+    neither rises nor falls: the highest LR is the landmark there.
     """
     lrs, smoothed, last = _ramp(state)
-    first = 0 if last + 1 == lrs.size else int(np.searchsorted(lrs, lrs[last] * 2.0**-EDGE_REACH))
+    rises = last + 1 < lrs.size
+    if not rises and start(state) - float(smoothed.min()) <= 3 * noise(state):
+        return float(lrs[last])
+    first = int(np.searchsorted(lrs, lrs[last] * 2.0**-EDGE_REACH)) if rises else 0
     deepest = first + int(np.argmin(smoothed[first : last + 1]))
     around = np.minimum(smoothed[max(deepest - 1, 0) : deepest + 2], start_level(state))
     return float(lrs[deepest] * (lrs[1] / lrs[0]) ** bottom(around))
@@ -188,14 +193,21 @@ def next_offset(state: State) -> int | None:
     best = min(tried, key=lambda octave: tried[octave])
     ahead = best == high and tried.get(high - 1, 0.0) >= PROMISING
     ways = [low - 1] if tried[low] < PROMISING else []
-    ways += [high + 2 if ahead else high + 1] if tried[high] < PROMISING else []
+    ways += [high + 2 if ahead and _inside(state, high + 2) else high + 1] if tried[high] < PROMISING else []
     ways += [octave for octave in (best + 1, best - 1) if low < octave < high and octave not in tried]
     return next((octave for octave in ways if _inside(state, octave)), None)
 
 
 def horizon_octaves(state: State) -> float:
-    """By how many octaves the peak is lowered for the longer horizon."""
-    return correction(state.settings, start(state), lowest(state))
+    """By how many octaves the peak is lowered for the longer horizon; not at all where the interval is too low."""
+    return 0.0 if interval_too_low(state) else correction(state.settings, start(state), lowest(state))
+
+
+def interval_too_low(state: State) -> bool:
+    """Whether the best LR seems to lie above the interval: the highest that fits was the best one, by far."""
+    tried = responses(state)
+    best = min(tried, key=lambda octave: tried[octave], default=0)
+    return tried.get(best - 1, 0.0) >= PROMISING and not _inside(state, best + 1)
 
 
 def choose(state: State) -> tuple[float, str]:
@@ -211,19 +223,23 @@ def choose(state: State) -> tuple[float, str]:
     tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
     if not tried or not learned(state):
         return _without_answer(state)
-    middle, shift = centre(tried), horizon_octaves(state)
-    fell = math.exp(-descent(start(state), lowest(state)))
-    peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
     low, best, high = min(tried), min(tried, key=lambda octave: tried[octave]), max(tried)
+    middle, shift = centre(tried), horizon_octaves(state)
+    peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
     judge = "" if same_scale(state) else " (by training loss: `evaluate` is on another scale)"
     ended = {p.lr: value for p, value in outcomes(state) if isinstance(p, Probed) and math.isfinite(p.forecast.value)}
     doubtful = min((lr for lr, value in ended.items() if math.isinf(value)), default=None)
     trusted = "" if doubtful is None else f" (none trusted from {doubtful:.3g} on)"
     span = f"from {mark * 2.0**low:.3g} to {mark * 2.0**high:.3g}{trusted}"
+    if interval_too_low(state):
+        shifted = "the best LR seems to lie above the interval, so nothing is taken off for the longer horizon"
+    else:
+        fell = math.exp(-descent(start(state), lowest(state)))
+        taken = f"x {2.0**-shift:.2f} for the longer horizon"
+        shifted = f"they brought the loss down to {fell:.2g} of its start, so {taken}"
     return peak, (
         f"{len(state.probes) - 1} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, weighted centre "
-        f"{mark * 2.0**middle:.3g}; they brought the loss down to {fell:.2g} of its start, so "
-        f"x {2.0**-shift:.2f} for the longer horizon: peak {peak:.4g}"
+        f"{mark * 2.0**middle:.3g}; {shifted}: peak {peak:.4g}"
     )
 
 
