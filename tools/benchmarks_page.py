@@ -19,7 +19,7 @@ HEADLINE_TASKS = (
     *("fashion-mlp", "fashion-cnn", "bible-transformer", "bible-lstm", "fashion-autoencoder", "digits-mlp"),
     *("transformer-wmt14", "bert-pretraining"),
     *("shakespeare-gru", "digits-cnn", "vgg16-cifar10", "resnet50-imagenet", "fashion-vit"),  # held out
-    "resnet50-cifar10",
+    *("resnet50-cifar10", "vgg16-cifar100"),
 )
 TABLE_TASKS = ("digits-logistic", "cancer-mlp", "diabetes-mlp", "friedman-mlp")  # held out
 HEADLINE_METHODS = (
@@ -48,12 +48,15 @@ Tasks are real and small (two cores, seconds a run; `src/autolrs/bench/tasks/`).
   on the task; what it depends on was found on other tasks and seeds
   ([research log](research-log.md#a-correction-for-each-task)). A search of resnet50-imagenet that ended on a slope was
   seen before searches went up two octaves at a time. transformer-wmt14 and bert-pretraining became development tasks
-  when they failed. **resnet50-cifar10**, the last one added, is **not held out**: it failed when it was first run (one
-  network learned nothing), and the rule that mended it was given its last form with searches of this task in sight. By
-  its first form the ratio was 1.037 instead of 1.004, and the mean over all .996
-  ([research log](research-log.md#where-miniature-runs-learn-nothing)).
+  when they failed. **resnet50-cifar10** and **vgg16-cifar100**, the last ones added, are **not held out**. The first
+  failed when it was first run (one network learned nothing), and the rule that mended it was given its last form with
+  searches of this task in sight; by its first form the ratio was 1.037 instead of 1.004
+  ([research log](research-log.md#where-miniature-runs-learn-nothing)). The second had 1.129 when it was first run; a
+  rule that no other search of the headline meets was made with it in sight
+  ([research log](research-log.md#two-bottoms)) and helps one seed of five.
 - The paper's models are narrow members of the same code here: VGG-16 and ResNet-50 at an eighth of their width (a
-  sixteenth for ResNet-50 on CIFAR-10, with a block a stage) on CIFAR-10 and Fashion-MNIST, a Transformer of width 64 on
+  sixteenth for ResNet-50 on CIFAR-10, with a block a stage) on CIFAR-10 (vgg16-cifar100 too, whose hundred outputs then
+  have ten classes) and Fashion-MNIST, a Transformer of width 64 on
   message catalogues, BERT of width 48 on the King James Bible. About a minute a run.
 - All rows were run from clean commits, which they name, but for what `retired/` keeps: older defaults, and rivals run
   from working copies, which came out the same when run again. Rows of
@@ -103,9 +106,8 @@ TAIL = """
 
 END = """## What was not measured
 
-- **The paper's own models at full size**: never run whole, here or elsewhere. vgg16-cifar100 differs from
-  vgg16-cifar10 in its last layers only: no rows. So nothing here says whether the paper's numbers come out at its
-  scale.
+- **The paper's own models at full size**: never run whole, here or elsewhere. So nothing here says whether the paper's
+  numbers come out at its scale.
 - **Fewer seeds** than five for most rivals added later; two tasks at most for the paper's tables.
 - **Raw rows**: `benchmarks/results/`; each table again: `autolrs bench table benchmarks/results/*.jsonl --name NAME`,
   and `autolrs bench table benchmarks/results/series/*.jsonl --name forecasters`.

@@ -69,6 +69,11 @@ def test_the_sections_follow_the_strategy():
     assert "for the horizon" in horizon and "How each learning rate was chosen" not in horizon
 
 
+def test_a_page_says_that_the_interval_ends_too_low():
+    text = page.render([loaded(strategy="horizon", total_steps=3000, lr=(1e-5, 0.02))])
+    assert "seems to lie above the interval" in text and "wants a lower peak" not in text
+
+
 def test_looks_are_drawn_and_the_best_is_told():
     run = loaded(validation=True, keep_best=True)
     best, text = run.info.best, page.render([run])

@@ -123,10 +123,14 @@ def _choice_words(choice: Choice, info: RunInfo) -> str:
     low, high = choice.plausible
     more = [side for side, is_open in zip(("lower", "higher"), choice.open_ends, strict=True) if is_open]
     unsure = f" (or {' and '.join(more)}: nothing was tried there)" if more else ""
+    if choice.correction == 1.0:
+        taken = "and the best LR seems to lie above the interval, so nothing is taken off for the longer run"
+    else:
+        taken = f"times {choice.correction:.2f}, because a run this long wants a lower peak than a short one"
     return (
         f"The ramp's loss was lowest at {choice.landmark:.3g}; {len(choice.minis)} miniature runs centre on "
-        f"{choice.centre:.3g}; times {choice.correction:.2f}, because a run this long wants a lower peak than a short "
-        f"one: {choice.peak:.3g}. The miniature runs could not tell peaks from {low:.3g} to {high:.3g} apart{unsure}."
+        f"{choice.centre:.3g}; {taken}: {choice.peak:.3g}. The miniature runs "
+        f"could not tell peaks from {low:.3g} to {high:.3g} apart{unsure}."
     )
 
 
