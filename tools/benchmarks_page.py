@@ -73,32 +73,34 @@ After the headline come the tables of the AutoLRS paper, at the same small scale
 TAIL = """
 ### In words
 
-- **horizon**, with nothing tuned, is below the best tuned schedule on seven of the fourteen tasks by 1.5 to 6 %, level
-  with it (within 1 %) on digits-mlp, the Transformer, BERT, the GRU, VGG-16 and resnet50-cifar10, and 8 % above it
-  on **digits-cnn** (60 seeds, standard error 3 %).
-- The mean over all is .993: the aim of 1.00 is **met**; tuned WSD, linear and cosine have 1.02 to 1.03, each with 6 to
-  12 runs of tuning a task. The aim of no task above 1.03 is met on thirteen and **missed** on digits-cnn. What happens
-  on other kinds of work: [below](#tables-of-numbers).
+- **horizon**, with nothing tuned, is below the best tuned schedule on seven of the fifteen tasks by 1.5 to 6 %, level
+  with it (within 1 %) on digits-mlp, the Transformer, BERT, the GRU, VGG-16 and resnet50-cifar10, 7 % above it on
+  **vgg16-cifar100** and 8 % on **digits-cnn** (60 seeds, standard error 3 %).
+- The mean over all is .998: the aim of 1.00 is **met**; tuned WSD, linear and cosine have 1.02 to 1.03, each with 6 to
+  12 runs of tuning a task. The aim of no task above 1.03 is met on thirteen and **missed** on digits-cnn and
+  vgg16-cifar100. What happens on other kinds of work: [below](#tables-of-numbers).
+- **vgg16-cifar100** is where it fails: its miniature runs learn which ten of the hundred outputs occur and no more, and
+  what a whole run wants cannot be seen before a fifth of it ([research log](research-log.md#two-bottoms)). Two peaks of
+  five are four and nine times too high.
 - It reaches the tuned cosine's loss in 1.1 to 1.7x fewer steps on all tasks (3.7x on digits-mlp, which overfits from
-  there on), 1.4x in the mean, search not counted. With everything counted it is still ahead on nine.
-- **The spread over seeds** is 1.10 times that of the best tuned schedule in the geometric mean (column **spread
-  ratio**; 1.26 before the search looked [between the LRs](research-log.md#between-the-lrs-that-were-tried) that it had
-  tried): this aim is still **missed**. It is no wider on transformer, autoencoder, digits-mlp, BERT, GRU and
+  there on), 1.4x in the mean, search not counted. With everything counted it is still ahead on ten.
+- **The spread over seeds** is 1.19 times that of the best tuned schedule in the geometric mean (column **spread
+  ratio**): this aim is **missed**. It is no wider on transformer, autoencoder, digits-mlp, BERT, GRU and
   resnet50-imagenet, by 10 to 60 % wider on LSTM, CNN, VGG-16, digits-cnn and Transformer, two to three times as wide on
-  MLP, fashion-vit and resnet50-cifar10 (whose best schedules have three seeds on the last two).
-- **Averaging**, with the hold that goes with it, is worth 3 % in the mean over the eight tasks where
-  **horizon-plain** was run too (2 to 5 % on most of them, nothing on the GRU).
-- **Tuned Schedule-Free** is 1 to 4 % ahead of horizon on MLP, digits-mlp, VGG-16, fashion-vit and resnet50-cifar10,
-  level on the GRU, up to 1 % behind on CNN, transformer and LSTM, 3 to 6 % on resnet50-imagenet, Transformer and BERT,
-  9 % on the autoencoder and 34 % on digits-cnn; it had 6 to 13 runs of tuning. At its default LR it is far behind, but
-  for the convolution net, where it is the best of all.
+  MLP, fashion-vit, resnet50-cifar10 and vgg16-cifar100 (whose best schedules have three seeds on the last three).
+- **Averaging**, with the hold that goes with it, is worth 3 to 4 % in the mean over the tasks where **horizon-plain**
+  was run too (nothing on the GRU, 8 % on resnet50-imagenet).
+- **Tuned Schedule-Free** is 1 to 4 % ahead of horizon on MLP, digits-mlp, VGG-16, fashion-vit and resnet50-cifar10, 7 %
+  on vgg16-cifar100, level on the GRU, up to 1 % behind on CNN, transformer and LSTM, 3 to 6 % on resnet50-imagenet,
+  Transformer and BERT, 9 % on the autoencoder and 34 % on digits-cnn; it had 6 to 13 runs of tuning. At its default LR
+  it is far behind, but for the convolution net, where it is the best of all.
 - **Tuned WSD** is the best schedule on transformer, LSTM, autoencoder, digits-mlp, Transformer (9 % below linear),
-  BERT, GRU, VGG-16 and resnet50-cifar10, and fails on digits-cnn. A tuned constant LR is 2 to 26 % behind. **Prodigy**,
-  which needs no tuning either, is the best here on digits-mlp, 4 to 14 % behind on seven tasks, and two of its three
-  networks on digits-cnn die.
+  BERT, GRU, VGG-16 and ResNet-50 on CIFAR-10 and vgg16-cifar100, and fails on digits-cnn. A tuned constant LR is 2 to
+  28 % behind. **Prodigy**, which needs no tuning either, is the best here on digits-mlp, 4 to 16 % behind on ten tasks,
+  23 and 36 % on BERT and vgg16-cifar100, and two of its three networks on digits-cnn die.
 - **Hand-tuned** schedules of the original papers, made for full size, are 9 to 96 % behind on the narrow models.
-- **Algorithm 1 as printed** is 5 to 21 % behind on GRU, digits-mlp, resnet50-cifar10, BERT and LSTM, 36 to 50 % on
-  both transformers and VGG-16, has twice the loss on resnet50-imagenet, and fails on the others: short probes forecast
+- **Algorithm 1 as printed** is 5 to 21 % behind on GRU, digits-mlp, resnet50-cifar10, BERT and LSTM, 36 to 53 % on both
+  transformers and both VGG-16s, has twice the loss on resnet50-imagenet, and fails on the others: short probes forecast
   below zero, LRs near the top of the interval win, and networks die. The paper's own stages have ten to a hundred times
   the steps.
 """
