@@ -61,7 +61,8 @@ Tasks are real and small (two cores, seconds a run; `src/autolrs/bench/tasks/`).
 - All rows were run from clean commits, which they name, but for what `retired/` keeps: older defaults, and rivals run
   from working copies, which came out the same when run again. Rows of
   one method may name several commits: what changed between them does not concern it, and the searches of **horizon**
-  (seeds 0 to 4), run again on the last one, give the same peaks (`python tools/peaks.py again`).
+  (seeds 0 to 4), run again on the last one, give the same peaks (`python tools/peaks.py again`), but for
+  transformer-wmt14, whose data differ from machine to machine ([running](running-benchmarks.md#profiles)).
 - Seconds in the rows are of a shared, busy machine and compare nothing; costs are counted in steps.
 
 After the headline come the tables of the AutoLRS paper, at the same small scale, with the paper's own numbers.
