@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import runpy
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from autolrs.core.strategies import horizon_peak
+from autolrs.core.strategies import horizon_minis, horizon_peak
 
 PEAKS = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "peaks.py"))
 
@@ -33,6 +34,23 @@ def test_what_miniature_runs_tell_of_the_task_is_worth_a_third_of_what_is_lost_w
     monkeypatch.setattr(horizon_peak, "SHIFT_PER_DESCENT", 0.0)
     found.append(np.mean(list(PEAKS["score"](own)["averaged"].values())))
     assert found[0] < 0.67 * found[1]
+
+
+@pytest.mark.parametrize(("name", "searches"), [("searches.jsonl", 104), ("searches-short.jsonl", 176)])
+def test_no_search_of_a_development_task_has_two_bottoms(name, searches, monkeypatch):
+    rows = PEAKS["read"](PEAKS["RESULTS"] / name)
+    assert len(rows) == searches
+
+    def ridges():
+        return sum(math.isfinite(horizon_minis.ridge(ended(row), row["start"])) for row in rows)
+
+    def ended(row):
+        return {lr: math.inf if loss is None else loss for lr, loss in row["minis"]}
+
+    monkeypatch.setattr(horizon_minis, "RIDGE", 0.034)  # what the research log says is the most
+    assert ridges() == 0
+    monkeypatch.setattr(horizon_minis, "RIDGE", 0.01)
+    assert ridges() > 0  # there are lower ones, by chance
 
 
 @pytest.mark.timeout(120)

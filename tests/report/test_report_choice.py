@@ -77,5 +77,13 @@ def test_a_peak_that_the_interval_cuts_keeps_the_weights_of_the_miniature_runs()
 
 def test_nothing_is_taken_off_where_the_interval_ends_too_low():
     choice = horizon_choice(gather(events_of(strategy="horizon", total_steps=3000, lr=(1e-5, 0.02))))
-    assert choice.correction == 1.0 and choice.peak == choice.centre > 0.018
+    assert choice.too_low and choice.correction == 1.0 and choice.peak == choice.centre > 0.018
     assert "the best LR seems to lie above the interval" in choice.words
+
+
+def test_a_correction_of_nothing_is_not_told_as_an_interval_that_ends_too_low():
+    # Of losses that are not above 0 nobody can say how far they fell: what is taken off is `horizon_shift`.
+    run = gather(events_of(strategy="horizon", total_steps=3000, lr=(1e-4, 50.0), offset=-5.0, horizon_shift=0.0))
+    choice = horizon_choice(run)
+    assert choice.correction == 1.0 and choice.centre is not None and not choice.too_low
+    assert "above the interval" not in choice.words

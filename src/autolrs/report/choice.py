@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from autolrs.core.strategies import horizon
-from autolrs.core.strategies.horizon_minis import learned
 from autolrs.core.strategies.horizon_peak import centre, weights
 from autolrs.report.figures import Line, single
 from autolrs.report.info import Array, RunInfo
@@ -40,6 +39,7 @@ class Choice:
     plausible: tuple[float, float] | None  # peaks that the miniature runs could not tell from the best
     open_ends: tuple[bool, bool] = (False, False)  # it may reach further down, up: nothing was tried there
     words: str = ""
+    too_low: bool = False  # the best LR seems to lie above the interval, so that nothing was taken off
 
     @property
     def peak_words(self) -> str:
@@ -61,7 +61,7 @@ def horizon_choice(run: RunInfo) -> Choice | None:
         lrs = np.array([segment.lr_start for segment in sweep.profile[: len(sweep.losses)]])
         ramp = Line(lrs, np.asarray(sweep.losses, float))
     tried = horizon.responses(state)
-    answered = any(map(math.isfinite, tried.values())) and learned(state)
+    answered = horizon.answered(state)
     shares = weights(tried) if answered else {}
     minis = []
     for probe in single(stage):
@@ -77,7 +77,8 @@ def horizon_choice(run: RunInfo) -> Choice | None:
     low, high, ends = _plausible({k: v for k, v in tried.items() if math.isfinite(v)})
     moved = peak / middle  # what was done to the centre is done to the interval around it
     interval = (mark * 2.0**low * moved, mark * 2.0**high * moved)
-    return Choice(ramp, mark, tuple(minis), middle, correction, peak, interval, ends, words)
+    too_low = horizon.interval_too_low(state)
+    return Choice(ramp, mark, tuple(minis), middle, correction, peak, interval, ends, words, too_low)
 
 
 def _plausible(tried: dict[int, float]) -> tuple[float, float, tuple[bool, bool]]:

@@ -123,7 +123,7 @@ def _choice_words(choice: Choice, info: RunInfo) -> str:
     low, high = choice.plausible
     more = [side for side, is_open in zip(("lower", "higher"), choice.open_ends, strict=True) if is_open]
     unsure = f" (or {' and '.join(more)}: nothing was tried there)" if more else ""
-    if choice.correction == 1.0:
+    if choice.too_low:
         taken = "and the best LR seems to lie above the interval, so nothing is taken off for the longer run"
     else:
         taken = f"times {choice.correction:.2f}, because a run this long wants a lower peak than a short one"

@@ -210,6 +210,11 @@ def interval_too_low(state: State) -> bool:
     return tried.get(best - 1, 0.0) >= PROMISING and not _inside(state, best + 1)
 
 
+def answered(state: State) -> bool:
+    """Whether miniature runs tell where the peak is: some can be trusted, and they learned something."""
+    return any(map(math.isfinite, responses(state).values())) and learned(state)
+
+
 def choose(state: State) -> tuple[float, str]:
     """The peak LR, and why, in words."""
     settings = state.settings
@@ -219,10 +224,10 @@ def choose(state: State) -> tuple[float, str]:
             f"{settings.total_steps} steps leave too little for a search within max_cost {settings.max_cost}: "
             f"using the optimizer's own LR {lr:.4g}"
         )
+    if not answered(state):
+        return _without_answer(state)
     mark = landmark(state)
     tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
-    if not tried or not learned(state):
-        return _without_answer(state)
     low, best, high = min(tried), min(tried, key=lambda octave: tried[octave]), max(tried)
     middle, shift = centre(tried), horizon_octaves(state)
     peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
