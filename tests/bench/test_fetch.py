@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 
 import pytest
+
+from message_catalogue import mo
 
 pytest.importorskip("torch")
 
@@ -45,19 +48,27 @@ def test_a_command_that_is_not_there_or_fails_is_said(tmp_path):
 
 
 def test_catalogues_come_out_of_wheels(root, monkeypatch):
+    monkeypatch.setattr(_pairs, "PACKAGES", ("alpha==1.0", "beta==2.0"))
+    asked = []
+
     def download(*command, cwd):
-        assert set(fetch.CATALOGUES) <= set(command)
-        for wheel, part in (("django", "contrib/admin"), ("wagtail", "users")):
-            with zipfile.ZipFile(cwd / f"{wheel}.whl", "w") as archive:
-                archive.writestr(f"{wheel}/{part}/locale/de/LC_MESSAGES/django.mo", wheel.encode())
-                archive.writestr(f"{wheel}/{part}/locale/fr/LC_MESSAGES/django.mo", b"french")
+        asked.append(command[-1])
+        german = {"alpha==1.0": ("de", "Datei öffnen"), "beta==2.0": ("de_DE", "Datei aufmachen")}
+        language, text = german[command[-1]]
+        with zipfile.ZipFile(cwd / "some.whl", "w") as archive:
+            for part, english in (("admin", "open the file"), ("users", "close it")):
+                archive.writestr(f"x/{part}/locale/{language}/LC_MESSAGES/django.mo", mo([(english, text)]))
+                archive.writestr(f"x/{part}/locale/fr/LC_MESSAGES/django.mo", mo([(english, "fermer")]))
 
     monkeypatch.setattr(fetch, "_run", download)
     assert fetch.prepare(fetch.SOURCES["catalogues"]) is True
-    assert {p.name: p.read_bytes() for p in (root / "catalogues").iterdir()} == {
-        "django-contrib-admin.mo": b"django",
-        "wagtail-users.mo": b"wagtail",
+    assert {p.name: json.loads(p.read_text()) for p in (root / "catalogues").iterdir()} == {
+        "alpha==1.0.json": {"open the file": "Datei öffnen", "close it": "Datei öffnen"},
+        "beta==2.0.json": {"open the file": "Datei aufmachen", "close it": "Datei aufmachen"},
     }
+    _pairs.package_file("beta==2.0").unlink()  # only what is missing is brought again
+    assert fetch.prepare(fetch.SOURCES["catalogues"]) is True
+    assert asked == ["alpha==1.0", "beta==2.0", "beta==2.0"]
 
 
 def test_every_source_that_cannot_be_fetched_says_how_to_get_it(root, monkeypatch):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +16,7 @@ from pathlib import Path
 
 from autolrs.bench.tasks import _pairs, _pictures, _wordpiece, data
 
-CATALOGUES = ("django==5.2.8", "django-oscar==3.2.5", "wagtail==6.4")  # 2,400 short German messages in all
+GERMAN = re.compile(r"/de(_DE)?/LC_MESSAGES/[^/]+\.mo$")
 
 
 class FetchError(RuntimeError):
@@ -71,17 +74,23 @@ def _fashion() -> None:
 
 
 def _catalogues() -> None:
-    """German catalogues of all parts of some wheels."""
-    target = _folder() / "catalogues"
-    with tempfile.TemporaryDirectory() as name:
-        _run(sys.executable, "-m", "pip", "download", "-qq", "--no-deps", *CATALOGUES, cwd=Path(name))
-        target.mkdir(exist_ok=True)
-        for wheel in sorted(Path(name).glob("*.whl")):
+    """The German messages of each package, all its parts together."""
+    pip = (sys.executable, "-m", "pip", "download", "-qq", "--no-deps", "--only-binary", ":all:")
+    for package in _pairs.PACKAGES:
+        target, found = _pairs.package_file(package), dict[str, str]()
+        if target.exists():
+            continue
+        with tempfile.TemporaryDirectory() as name:
+            # None of it is run, so the wheel need not be one for this Python.
+            _run(*pip, "--python-version", "3.12", package, cwd=Path(name))
+            (wheel,) = Path(name).glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
-                for one in archive.namelist():
-                    if one.endswith("/de/LC_MESSAGES/django.mo"):
-                        part = one.split("/locale")[0].replace("/", "-")
-                        (target / f"{part}.mo").write_bytes(archive.read(one))
+                for one in sorted(filter(GERMAN.search, archive.namelist())):
+                    found |= _pairs.messages(io.BytesIO(archive.read(one)))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_suffix(".partial")  # an interrupt leaves no half of it
+        partial.write_text(json.dumps(found, ensure_ascii=False, indent=0, sort_keys=True), encoding="utf-8")
+        partial.replace(target)
 
 
 SOURCES: dict[str, Source] = {

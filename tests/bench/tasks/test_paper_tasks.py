@@ -7,11 +7,12 @@ import json
 import math
 import pickle
 import random
-import struct
 import tarfile
 
 import numpy as np
 import pytest
+
+from message_catalogue import mo
 
 torch = pytest.importorskip("torch")
 
@@ -20,7 +21,7 @@ from autolrs.bench.models.transformer import PAD as TRANSLATION_PAD  # noqa: E40
 from autolrs.bench.tasks import PAPER_TASKS, TASKS, _pairs, _pictures, _wordpiece, bert, data  # noqa: E402
 
 READERS = (_pictures.cifar10, _pictures.cifar100, _pictures.fashion, _pairs.wmt14, _pairs.catalogues)
-READERS += (_wordpiece.corpus, _wordpiece.bible)
+READERS += (_pairs.any_catalogues, _wordpiece.corpus, _wordpiece.bible)
 
 
 @pytest.fixture
@@ -210,29 +211,17 @@ def test_jpegs_become_standardised_squares(tmp_path, train):
 # Pairs
 
 
-def mo(path, pairs):
-    """A message catalogue, as msgfmt writes it."""
-    items = sorted([("", "Content-Type: text/plain; charset=UTF-8\n"), *pairs])
-    ids, strings = b"", b""
-    spans = []
-    for english, german in items:
-        a, b = english.encode(), german.encode()
-        spans.append((len(a), len(ids), len(b), len(strings)))
-        ids, strings = ids + a + b"\0", strings + b + b"\0"
-    start = 7 * 4 + 16 * len(items)
-    keys = b"".join(struct.pack("<II", n, start + o) for n, o, _, _ in spans)
-    values = b"".join(struct.pack("<II", n, start + len(ids) + o) for _, _, n, o in spans)
-    head = struct.pack("<7I", 0x950412DE, 0, len(items), 28, 28 + 8 * len(items), 0, 0)
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(head + keys + values + ids + strings)
-
-
 @pytest.fixture
 def catalogue(root):
     words = ["file", "open", "close", "the", "new", "old", "error", "in", "line", "read"]
     draw = random.Random(0)
     pairs = {" ".join(draw.choices(words, k=draw.randint(2, 6))) for _ in range(2500)}
-    mo(root / "catalogues" / "made-up.mo", [(text, " ".join(reversed(text.split())) + " !") for text in pairs])
+    half = sorted(pairs)[: len(pairs) // 2]
+    for package in _pairs.PACKAGES:  # the first has half of all, the others repeat the rest
+        some = half if package == _pairs.PACKAGES[0] else pairs - {*half}
+        path = _pairs.package_file(package)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({text: " ".join(reversed(text.split())) + " !" for text in sorted(some)}))
     return root
 
 
@@ -245,10 +234,27 @@ def test_catalogues_are_read_split_and_numbered(catalogue):
     assert target[0] == _pairs.BEGIN and target[-1] == _pairs.END and len(target) == len(source) + 3
 
 
-def test_too_few_messages_are_refused(root):
-    mo(root / "catalogues" / "small.mo", [("open the file", "Datei öffnen")])
-    with pytest.raises(ValueError, match="at least 1000 short messages, got 1"):
+def test_a_package_that_is_missing_or_damaged_is_named(catalogue):
+    path = _pairs.package_file("wagtail==6.4")
+    path.write_text("[]")
+    with pytest.raises(ValueError, match=r"wagtail==6\.4\.json must be a JSON object of messages"):
         _pairs.catalogues()
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"wagtail==6\.4\.json. Run: autolrs bench data catalogues"):
+        TASKS["transformer-wmt14"].find_data()
+
+
+def test_only_a_smoke_test_takes_the_machines_own_catalogues(root, monkeypatch):
+    monkeypatch.setattr(_pairs, "CATALOGUES", root / "machine")
+    with pytest.raises(FileNotFoundError, match=r"no \.mo file in .*machine either"):
+        _pairs.find_any_catalogues()
+    (root / "machine").mkdir()
+    (root / "machine" / "small.mo").write_bytes(mo([("open the file", "Datei öffnen")]))
+    (root / "machine" / "torn.mo").write_bytes(b"no catalogue")
+    with pytest.raises(FileNotFoundError, match="Run: autolrs bench data catalogues"):
+        _pairs.find_catalogues()
+    with pytest.raises(ValueError, match="at least 1000 short messages, got 1"):
+        _pairs.any_catalogues()
 
 
 def test_wmt14_is_read_in_its_published_layout_and_a_missing_file_is_named(root):

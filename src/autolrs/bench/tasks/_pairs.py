@@ -1,19 +1,21 @@
 """English-German pairs: WMT 2014 as the Stanford and TensorFlow NMT projects ship it, or message catalogues.
 
-WMT's files are tokenised and split into sub-words already, so a line is read by its spaces. Catalogues are the .mo
-files that programs bring: real, small, and short of grammar.
+WMT's files are tokenised and split into sub-words already, so a line is read by its spaces. Catalogues are the
+messages of programs: real, small, and short of grammar. Rows of the benchmark rest on those of `PACKAGES`, which are
+the same on every machine; a smoke test takes those that the machine has.
 """
 
 from __future__ import annotations
 
 import gettext
+import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +27,18 @@ from autolrs.bench.tasks.data import first_existing, folder
 BEGIN, END, UNKNOWN = 1, 2, 3
 SPECIAL = 4
 CATALOGUES = Path("/usr/share/locale/de/LC_MESSAGES")
+PACKAGES = (  # of PyPI, whose versions never change: 19,000 short German messages in all
+    "pretix==2026.8.0",
+    "gramps==6.0.8",
+    "mayan-edms==4.12.2",
+    "misago==0.39.6",
+    "spyder==6.1.8",
+    "django-oscar==3.2.5",
+    "wagtail==6.4",
+    "trac==1.6",
+    "nicotine-plus==3.3.11",
+    "deluge==2.2.0",
+)
 
 Pair = tuple[list[int], list[int]]  # source, and target between BEGIN and END
 
@@ -74,34 +88,76 @@ def wmt14(longest: int = 100) -> Pairs:
     )
 
 
-def find_catalogues() -> Path:
-    """A folder of German .mo files: the user's, or the system's."""
-    for root in (folder() / "catalogues", CATALOGUES):
-        if any(root.glob("*.mo")):
-            return root
-    raise FileNotFoundError(
-        f"no .mo file in {folder() / 'catalogues'} nor in {CATALOGUES}. Run: autolrs bench data catalogues. "
-        "Or copy German message catalogues there."
-    )
+def package_file(package: str) -> Path:
+    """Where `autolrs bench data catalogues` puts the messages of a package, as a JSON object: English -> German."""
+    return folder() / "catalogues" / f"{package}.json"
+
+
+def find_catalogues() -> list[Path]:
+    """The messages of all `PACKAGES`."""
+    files = [package_file(package) for package in PACKAGES]
+    missing = [str(path) for path in files if not path.exists()]
+    if missing:
+        raise FileNotFoundError(f"no German messages at {missing[0]}. Run: autolrs bench data catalogues")
+    return files
+
+
+def find_any_catalogues() -> list[Path]:
+    """The messages of all `PACKAGES`, or else the machine's own, which are others on every machine."""
+    try:
+        return find_catalogues()
+    except FileNotFoundError as error:
+        files = sorted(CATALOGUES.glob("*.mo"))
+        if not files:
+            raise FileNotFoundError(f"{error}. There is no .mo file in {CATALOGUES} either") from None
+        return files
 
 
 @lru_cache(maxsize=1)
-def catalogues(vocabulary: int = 2000, longest: int = 12) -> Pairs:
+def catalogues() -> Pairs:
+    """Short messages of all `PACKAGES`."""
+    return _short(find_catalogues())
+
+
+@lru_cache(maxsize=1)
+def any_catalogues() -> Pairs:
+    """Short messages of whatever is here."""
+    return _short(find_any_catalogues())
+
+
+def messages(file: IO[bytes]) -> dict[str, str]:
+    """English -> German of one .mo file; those with a plural form, and those that are not translated, left out."""
+    entries = gettext.GNUTranslations(file)._catalog.items()  # type: ignore[attr-defined, arg-type]
+    return {k: v for k, v in entries if isinstance(k, str) and isinstance(v, str) and k and v and k != v}
+
+
+def _read(path: Path) -> dict[str, str]:
+    if path.suffix == ".json":
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return {str(english): str(german) for english, german in found.items()}
+        except (ValueError, AttributeError) as error:
+            raise ValueError(
+                f"{path} must be a JSON object of messages: {error}. Remove it and run: autolrs bench data catalogues"
+            ) from None
+    try:
+        with open(path, "rb") as file:
+            return messages(file)
+    except (OSError, UnicodeDecodeError):  # a catalogue in another encoding than it says
+        return {}
+
+
+def _short(files: Sequence[Path], vocabulary: int = 2000, longest: int = 12) -> Pairs:
     """Messages of up to `longest` words and their translations, 90 / 5 / 5 %; rare words share one number."""
     found: dict[str, str] = {}
-    for path in sorted(find_catalogues().glob("*.mo")):
-        try:
-            with open(path, "rb") as file:
-                entries = gettext.GNUTranslations(file)._catalog.items()  # type: ignore[attr-defined]
-        except (OSError, UnicodeDecodeError):  # a catalogue in another encoding than it says
-            continue
-        found |= {k: v for k, v in entries if isinstance(k, str) and isinstance(v, str) and k and v and k != v}
+    for path in files:
+        found |= _read(path)
     pairs = [(_words(english), _words(german)) for english, german in sorted(found.items())]
     pairs = [(en, de) for en, de in pairs if 2 <= len(en) <= longest and 1 <= len(de) <= longest]
     if len(pairs) < 1000:
         raise ValueError(
-            f"catalogues must hold at least 1000 short messages, got {len(pairs)} in {find_catalogues()}. "
-            "Add German .mo files there, or remove it and run: autolrs bench data catalogues"
+            f"catalogues must hold at least 1000 short messages, got {len(pairs)} in {files[0].parent}. "
+            "Run: autolrs bench data catalogues"
         )
     counts = Counter(word for pair in pairs for side in pair for word in side)
     number = {word: SPECIAL + i for i, (word, _) in enumerate(counts.most_common(vocabulary - SPECIAL))}
