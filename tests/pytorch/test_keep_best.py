@@ -60,7 +60,7 @@ def overfit(**settings):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(16 + 400, 8, generator=generator)
     y = x[:, :1] + torch.randn(len(x), 1, generator=generator)
-    few, many = (x[:16], y[:16]), (x[16:], y[16:])
+    few, many = (x[:16], y[:16]), (x[16:96], y[16:96])
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 1))
     optimizer = torch.optim.Adam(model.parameters())

@@ -12,7 +12,7 @@ from autolrs.bench.curve import steps_to
 TUNED_SCHEDULES = (
     *("cosine", "linear", "onecycle", "wsd", "constant", "cosine-tenth", "step", "inverse-sqrt", "exponential", "sgdr"),
 )
-EVALUATION_STEPS = 10 / 3  # steps' worth of a validation pass: ten forward passes of a third of a step
+EVALUATION_STEPS = 10 / 3  # steps' worth of a validation pass where no row says it: ten passes of a third of a step
 
 Row = dict[str, Any]
 
@@ -61,11 +61,12 @@ def score(rows: Iterable[Row]) -> list[Score]:
     rows = list(rows)
     groups = by_task_and_method(rows)
     _check(groups)
+    prices = evaluation_prices(rows)
     tuning: dict[tuple[str, str], float] = {}
     for row in rows:
         if row["phase"] == "tune":
-            key, steps = (label(row), row["method"]), row["raw_steps"] + row["evaluations"] * EVALUATION_STEPS
-            tuning[key] = tuning.get(key, 0.0) + steps / row["total_steps"]
+            key = (label(row), row["method"])
+            tuning[key] = tuning.get(key, 0.0) + worth(row, prices) / row["total_steps"]
     tests = {key: [*map(_test, group)] for key, group in groups.items()}
     finals = {key: mean(losses) for key, losses in tests.items()}
     spreads = {key: _spread(losses) for key, losses in tests.items()}
@@ -75,7 +76,7 @@ def score(rows: Iterable[Row]) -> list[Score]:
         best, usual = min(rivals, default=(math.nan, math.nan))
         target = finals.get((task, "cosine"), math.nan)
         total = group[0]["total_steps"]
-        extra = mean(row["raw_steps"] - total + row["evaluations"] * EVALUATION_STEPS for row in group)
+        extra = mean(worth(row, prices) - total for row in group)
         reach = median(steps_to([(s, math.inf if v is None else v) for s, v in row["curve"]], target) for row in group)
         comparable = math.isfinite(target)  # a cosine that diverged is no mark: everything would reach it
         accuracies = [row["accuracy"] for row in group if row.get("accuracy") is not None]
@@ -97,6 +98,16 @@ def score(rows: Iterable[Row]) -> list[Score]:
             )
         )
     return result
+
+
+def evaluation_prices(rows: Iterable[Row]) -> dict[str, float]:
+    """Task -> steps' worth of its validation pass, as some run weighed it: it is the same for all methods."""
+    return {label(row): cost for row in rows if (cost := row.get("settings", {}).get("evaluate_cost")) is not None}
+
+
+def worth(row: Row, prices: dict[str, float]) -> float:
+    """All steps of a run, its validation passes counted in steps."""
+    return float(row["raw_steps"] + row["evaluations"] * prices.get(label(row), EVALUATION_STEPS))
 
 
 def summary(scores: Iterable[Score]) -> dict[str, Summary]:

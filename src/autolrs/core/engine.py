@@ -36,6 +36,7 @@ from autolrs.core.types import (
     Ranged,
     Resumed,
     Started,
+    Weighed,
     decode,
     encode,
     peak_lr,
@@ -197,6 +198,9 @@ def _apply(state: State, event: Event) -> State:
             all_failures=state.all_failures + 1,
             raw_steps=state.raw_steps + event.steps,
         )
+    if isinstance(event, Weighed):
+        settings = state.settings.with_(evaluate_cost=event.evaluate_cost)
+        return replace(state, settings=settings, evaluations=state.evaluations + 1)
     if isinstance(event, Averaged):
         return state if event.raw is None else replace(state, evaluations=state.evaluations + 2)
     if isinstance(event, Looked):

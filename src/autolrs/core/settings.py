@@ -49,6 +49,7 @@ OWN: dict[str, frozenset[str]] = {  # settings that mean nothing to any other st
     ),
 }
 AVERAGING_DEFAULTS: dict[str, Any] = {"hold_until": 0.5, "decay_to": 0.1, "horizon_shift": 0.85}
+FORWARD = 1 / 3  # of a step: a backward pass takes twice as long
 LOOKS = 20  # of `keep_best` in a run: the best state is found to within a twentieth of it
 LOOK_SHARE = 0.25  # of what `max_cost` leaves beside the run, at most: the rest is the search's
 REPLAN_RUNS = 3  # miniature runs that are set aside for each share in `replan_at`
@@ -111,7 +112,7 @@ class Settings:
     averaging: bool = False  # train near the average of the weights and end with it; True in PyTorch with "horizon"
     decay_to: float = 0.0  # end of the decay as a share of the peak; .1 with averaging; 1 is none: Schedule-Free's
     replan_at: tuple[float, ...] = ()  # shares of the run at which probes ask for a higher LR; no gain was measured
-    evaluate_cost: float = 10 / 3  # steps' worth of one `evaluate`: ten forward passes, a third of a step each
+    evaluate_cost: float | None = None  # steps' worth of one `evaluate`; None weighs it by its data, or else is 10 / 3
 
     # Range test for lr="auto"
     range_steps: int = 100
@@ -183,7 +184,8 @@ class Settings:
         _check_float("hold_until", self.hold_until, 0, 1, low_open=False)
         if self.decay_to != 1:  # which is no decay at all
             _check_float("decay_to", self.decay_to, 0, 1, low_open=False)
-        _check_float("evaluate_cost", self.evaluate_cost, 0, math.inf, low_open=False)
+        if self.evaluate_cost is not None:
+            _check_float("evaluate_cost", self.evaluate_cost, 0, math.inf, low_open=False)
         if self.keep_best not in (True, False, "auto"):
             raise ValueError(f'`keep_best` must be True, False or "auto"; got {self.keep_best!r}')
         if self.strategy == "paper":
@@ -234,6 +236,11 @@ class Settings:
         return min(round(self.probe_fraction * stage_steps), stage_steps - 1)
 
     @property
+    def evaluate_steps(self) -> float:
+        """Steps' worth of one `evaluate`; until somebody says or weighs it, ten forward passes of a third of a step."""
+        return FORWARD * 10 if self.evaluate_cost is None else self.evaluate_cost
+
+    @property
     def looks(self) -> int:
         """How often `keep_best=True` looks at the validation loss in `total_steps`, the last time at the end.
 
@@ -242,9 +249,9 @@ class Settings:
         """
         if self.keep_best is not True or self.total_steps is None:
             return 0
-        if self.strategy != "horizon" or not self.evaluate_cost:
+        if self.strategy != "horizon" or not self.evaluate_steps:
             return LOOKS
-        affordable = (self.max_cost - 1.0) * self.total_steps / self.evaluate_cost
+        affordable = (self.max_cost - 1.0) * self.total_steps / self.evaluate_steps
         return min(LOOKS, max(int(LOOK_SHARE * affordable), min(int(affordable), 1)))
 
     @property
@@ -303,7 +310,7 @@ class Settings:
         if self.keep_best is True and self.total_steps is not None and self.looks < LOOKS:
             said.append(
                 f"`keep_best` looks {self.looks} times at the validation loss and not {LOOKS}: a look costs "
-                f"{self.evaluate_cost:.3g} steps, and the search needs most of what max_cost {self.max_cost} leaves"
+                f"{self.evaluate_steps:.3g} steps, and the search needs most of what max_cost {self.max_cost} leaves"
             )
         return said
 

@@ -228,6 +228,14 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Weighed:
+    """One `evaluate` before any training, its `loss`, and how many steps it is worth by the data that it looked at."""
+
+    evaluate_cost: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
 class Averaged:
     """At the end the model was given its averaged weights, or not; both validation losses, where they were measured."""
 
@@ -287,6 +295,7 @@ Event = (
     | Aborted
     | Committed
     | Failed
+    | Weighed
     | Averaged
     | Looked
     | Extended
@@ -308,6 +317,7 @@ _KINDS: dict[str, type] = {
             Aborted,
             Committed,
             Failed,
+            Weighed,
             Averaged,
             Looked,
             Extended,

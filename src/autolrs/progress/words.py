@@ -21,6 +21,7 @@ from autolrs.core.types import (
     Probe,
     Probed,
     Ranged,
+    Weighed,
     profile_steps,
 )
 
@@ -106,6 +107,8 @@ def event_line(event: Event, state: State, *, sweep: bool = False) -> str | None
     if isinstance(event, Looked):
         lowest = ", the lowest so far" if state.best == event else ""
         return f"validation loss {number(event.loss)} at step {event.step:,}{lowest}"
+    if isinstance(event, Weighed):
+        return f"one `evaluate` counts as {number(event.evaluate_cost)} steps; validation loss {number(event.loss)}"
     if isinstance(event, Noted):
         return f"note: {event.message}"
     return None

@@ -18,7 +18,8 @@ import autolrs
 from autolrs.core import strategies
 from autolrs.core.engine import State, Strategy
 from autolrs.core.settings import Settings
-from autolrs.core.types import Averaged, Committed, Event, Extended, Finished
+from autolrs.core.strategies.horizon_plan import compares
+from autolrs.core.types import Asked, Averaged, Commit, Committed, Event, Extended, Finished, Weighed
 from autolrs.progress.views import watched
 from autolrs.pytorch import checkpoint, comm, preempt
 from autolrs.pytorch.amp import SkippedSteps
@@ -28,7 +29,8 @@ from autolrs.pytorch.batch import clone_batch, size_of_batch
 from autolrs.pytorch.per_rank import gathered, own
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, read_losses, scalar
-from autolrs.run.comm import agree, average, first
+from autolrs.pytorch.weigh import Weigher
+from autolrs.run.comm import LostRankError, agree, average, first
 from autolrs.run.facade import Facade
 from autolrs.run.journal import Journal
 from autolrs.run.replay import Batches
@@ -119,6 +121,9 @@ class AutoLRS(Facade):
         )
         self.session.listeners.append(self._on_event)
         self.session.hand_over = self.restore_best
+        self.session.weigh = self._weigh
+        self._weigher: Weigher | None = None
+        self._watch_cost()
         if trackers and self.comm.rank == 0:
             log = Trackers(trackers, run_dir)
             self.session.listeners.append(lambda event: log(event, self.session.state))
@@ -264,6 +269,8 @@ class AutoLRS(Facade):
         saved = State.from_json(state_dict["session"]["state"])
         # base_lr is only remembered, and an extended run's budget is the checkpoint's.
         given = {k: v for k, v in self.settings.to_dict().items() if k not in ("base_lr", "total_steps")}
+        if given["evaluate_cost"] is None:  # the checkpoint's may have been weighed
+            del given["evaluate_cost"]
         checkpoint.check_same_run("the checkpoint", saved, given, self.session.state.validation)
         live = {**self.host.capture(), **state_dict["live"]}
         self.host.check(live)
@@ -277,6 +284,7 @@ class AutoLRS(Facade):
         else:
             self._feed.load_state_dict(state_dict["feed"])
         self.session.load_state_dict(state_dict["session"], own_journal=own_journal)
+        self._watch_cost()
 
     # Inside
 
@@ -315,6 +323,8 @@ class AutoLRS(Facade):
                 self._skipped = SkippedSteps(self.optimizer)
 
     def _on_event(self, event: Event) -> None:
+        if isinstance(event, Asked) and isinstance(event.command, Commit) and self._weigher is not None:
+            self._weigher.close()  # no search, and nothing to weigh for
         if isinstance(event, Committed):
             self._commits += 1
             if self._averager is not None and self.session.state.steps_left == 0:
@@ -347,9 +357,41 @@ class AutoLRS(Facade):
         self._plain = self._skipped is None and averager is None
         return info
 
+    def _watch_cost(self) -> None:
+        """Where nobody said what an `evaluate` costs, count what training puts through the model until it is known."""
+        if self._weigher is not None:
+            self._weigher.close()
+        state = self.session.state
+        unknown = state.settings.strategy == "horizon" and state.settings.evaluate_cost is None and state.validation
+        self._weigher = Weigher(self.model) if unknown and not self.committed_steps else None
+        self._watched_from = self.raw_steps
+
+    def _weigh(self) -> None:
+        """After the first probe, count what an `evaluate` costs: what the search can afford rests on it."""
+        weigher, self._weigher, base = self._weigher, None, self.session.base
+        if weigher is None or base is None:
+            return
+        costs: list[float | None] = []
+
+        def measure() -> float:
+            loss, cost = weigher.weigh(self.host.evaluate, self.raw_steps - self._watched_from)
+            costs.append(cost)
+            return loss
+
+        self.host.restore(base)  # as it was before the probe, and as the next one will find it
+        try:
+            loss = average(self.comm, measure, "`evaluate`")
+        except LostRankError:
+            raise
+        except Exception as error:  # it will be called again at once, and then this is an error
+            self.session.note(f"`evaluate` failed before any training and was not weighed: {error!r}")
+            return
+        cost = first(self.comm, lambda: costs[0], "the cost of `evaluate`")
+        self.session.record(Weighed(self.settings.evaluate_steps if cost is None else cost, loss))
+
     def _hand_over(self, averager: Averager) -> None:
         """Give the model its averaged weights, unless validation says that those it was trained at are better."""
-        if not self.session.state.validation:
+        if not self.session.state.validation or not compares(self.settings):
             averager.finish(average=True)
             self.session.record(Averaged(True))
             return

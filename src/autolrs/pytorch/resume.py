@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from autolrs.core.engine import State, Strategy, fold
+from autolrs.core.engine import State, Strategy, fold, history
 from autolrs.core.types import Resumed
 from autolrs.pytorch import averaging, checkpoint, comm, shards
 from autolrs.pytorch.auto import AutoLRS
@@ -44,8 +44,8 @@ def resume(
     """
     ranks = comm.current()
     mine: list[Journal] = []
-    recorded = first(ranks, lambda: _recorded(Path(run_dir), missing_ok, mine), "reading the journal")
-    if recorded is None:
+    found = first(ranks, lambda: _recorded(Path(run_dir), missing_ok, mine), "reading the journal")
+    if found is None:
         auto = AutoLRS(
             model,
             optimizer,
@@ -60,7 +60,7 @@ def resume(
         if track:
             auto.track(**track)
         return auto
-    state = State.from_json(recorded)
+    began, state = map(State.from_json, found)
     if isinstance(strategy, str):
         settings["strategy"] = strategy
     longer = (settings.get("total_steps") or 0) > (state.settings.total_steps or math.inf)
@@ -79,29 +79,31 @@ def resume(
     )
     auto._track(track or {})
     auto.session.journal = mine[0] if mine else None
-    _go_on(auto, ranks)
+    _go_on(auto, ranks, began)
     if budget is not None:
         auto.extend(budget)
     return auto
 
 
-def _recorded(run_dir: Path, missing_ok: bool, mine: list[Journal]) -> dict[str, Any] | None:
-    """The state that the journal tells, opened for going on; None where a new run may be begun."""
+def _recorded(run_dir: Path, missing_ok: bool, mine: list[Journal]) -> list[dict[str, Any]] | None:
+    """The states at the journal's beginning and at its end, opened for going on; None where a new run may be begun."""
     if missing_ok and discard_empty(run_dir):
         return None
     journal, events = Journal.reopen(run_dir)
     if not events:
         raise JournalError(f"{run_dir} holds a journal without events: nothing to resume")
     mine.append(journal)
-    return fold(events).to_json()
+    return [fold(history(events)[:1]).to_json(), fold(events).to_json()]
 
 
-def _go_on(auto: AutoLRS, ranks: Comm) -> None:
+def _go_on(auto: AutoLRS, ranks: Comm, began: State) -> None:
     assert auto.run_dir is not None
     saved, remark = checkpoint.load(auto.run_dir, ranks, auto.host)
     if saved is None:
         if auto.session.journal is not None:
             auto.session.journal.append(Resumed(1))
+        auto.session.state = began  # what was found out since then is found out again
+        auto._watch_cost()
         auto.session.go_on()
         auto._watch_first_step()
         return

@@ -342,7 +342,7 @@ def steps_by_purpose(run: RunInfo) -> list[tuple[str, int]]:
 
 def validation_steps(run: RunInfo) -> float:
     """What the validation passes cost, in training steps."""
-    return run.cost.evaluations * run.settings.evaluate_cost
+    return run.cost.evaluations * run.settings.evaluate_steps
 
 
 # Shared

@@ -34,6 +34,7 @@ from autolrs.core.types import (
     Profile,
     Resumed,
     Started,
+    Weighed,
     peak_lr,
     profile_steps,
 )
@@ -279,7 +280,7 @@ def _cost(events: Iterable[Event], lost: int) -> Cost:
             cost = replace(cost, committed=before.committed_steps, probed=searched, evaluations=before.evaluations)
         elif isinstance(event, Averaged) and event.raw is not None:
             cost = replace(cost, evaluations=cost.evaluations + 2)
-        elif isinstance(event, Looked):
+        elif isinstance(event, (Looked, Weighed)):
             cost = replace(cost, evaluations=cost.evaluations + 1)
     return cost
 

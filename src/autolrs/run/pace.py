@@ -38,10 +38,10 @@ class Pace:
         if seconds <= SLOW or math.isinf(self._step):
             return loss, ""
         self._slow, self._worth = self._slow + 1, min(self._worth, seconds / max(self._step, 1e-9))
-        known = settings.strategy != "horizon" or self._worth <= FAR * settings.evaluate_cost
+        known = settings.strategy != "horizon" or self._worth <= FAR * settings.evaluate_steps
         if self._slow != TIMES or known:
             return loss, ""
         return loss, (
-            f"one `evaluate` takes as long as {self._worth:.0f} steps, but counts as {settings.evaluate_cost:.3g} "
+            f"one `evaluate` takes as long as {self._worth:.0f} steps, but counts as {settings.evaluate_steps:.3g} "
             f"within max_cost {settings.max_cost}: let it use less data, or say evaluate_cost={self._worth:.0f}"
         )

@@ -84,6 +84,7 @@ class Session:
         self.comm: Comm = comm or Alone()
         self.listeners: list[Callable[[Event], None]] = []
         self.hand_over: Callable[[], None] = self.restore_best  # how the best state is put back at the end
+        self.weigh: Callable[[], None] = lambda: None  # after each probe: records what an `evaluate` costs, once
         self._read: Read = read or (lambda losses: [float(loss) for loss in losses])
         self._started = engine.start(settings, validation=validation, versions=versions)
         self.state: State = engine.evolve(None, self._started)
@@ -459,7 +460,10 @@ class Session:
             self.held.keep_only(retained)
             if probe.index in retained:
                 self.held.keep_end(probe.index)
-        self._next()
+        try:
+            self.weigh()
+        finally:  # whoever goes on after an interrupt, in a notebook, finds all whole
+            self._next()
 
     def _finish(self, reason: str) -> None:
         try:

@@ -67,7 +67,7 @@ def test_all_steps_stay_under_the_cost_ceiling_and_committed_steps_are_exact(
     keep_best = keep_best and validation
     _, state, _ = run(total, problem=problem, validation=validation, max_cost=max_cost, keep_best=keep_best)
     assert state.committed_steps == total == state.schedule.total_steps
-    spent = state.raw_steps + state.evaluations * state.settings.evaluate_cost
+    spent = state.raw_steps + state.evaluations * state.settings.evaluate_steps
     assert spent <= max_cost * total + 1e-6
 
 

@@ -94,7 +94,7 @@ def test_all_steps_stay_under_the_cost_ceiling_and_committed_steps_are_exact(tot
     values = {"max_cost": max_cost, "replan_at": shares, "horizon_shift": shift, "lr": (1e-4, 1.0)}
     _, state, events = run(total, validation=validation, keep_best=keep_best, **values)
     assert state.committed_steps == total == state.schedule.total_steps
-    assert state.raw_steps + state.evaluations * state.settings.evaluate_cost <= max_cost * total + 1e-6
+    assert state.raw_steps + state.evaluations * state.settings.evaluate_steps <= max_cost * total + 1e-6
     planned = plan(state.settings, validation=validation).replans
     notes = [e.message for e in events if isinstance(e, Noted)]
     assert sum("re-planned at" in note for note in notes) == len(planned)

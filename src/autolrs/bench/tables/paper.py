@@ -8,7 +8,7 @@ from statistics import mean, median
 
 from autolrs.bench import published
 from autolrs.bench.methods.ours import ABLATIONS
-from autolrs.bench.score import EVALUATION_STEPS, Row, by_task_and_method, label, score, steps_to_accuracy
+from autolrs.bench.score import Row, by_task_and_method, evaluation_prices, label, score, steps_to_accuracy, worth
 from autolrs.bench.tables._table import Table, over_seeds, percent, spread
 from autolrs.bench.tasks import TASKS
 
@@ -148,7 +148,8 @@ def _trials(
     rows: Iterable[Row], names: dict[str, int], theirs: published.Trials, title: str, shown: Sequence[str]
 ) -> list[Table]:
     """Trial by trial: when the target is reached, where the task has one, and what is reached in the end."""
-    groups = by_task_and_method(rows)
+    rows = list(rows)
+    groups, prices = by_task_and_method(rows), evaluation_prices(rows)
     tables = []
     for task in dict.fromkeys(task for task, method in groups if method in names):
         known = TASKS.get(task.split(" ")[0])
@@ -158,8 +159,7 @@ def _trials(
                 target = known.at(group[0].get("profile", "cpu")).target if known else None
                 timed = target is not None
                 when = [", ".join(_when(steps_to_accuracy(row, target)) for row in group)] if target else []
-                cost = mean((row["raw_steps"] + row["evaluations"] * EVALUATION_STEPS) / row["total_steps"]
-                            for row in group)  # fmt: skip
+                cost = mean(worth(row, prices) / row["total_steps"] for row in group)
                 lines.append([method, *when, *_each(group), f"{cost:.2f}"])
         columns = ["method", *(["step at the target"] if timed else []), "what", "by seed", "mean ± deviation", "cost"]
         tables.append(Table(f"{title}: {task}", columns, lines))

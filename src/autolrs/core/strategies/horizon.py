@@ -39,7 +39,7 @@ from autolrs.core.strategies.horizon_minis import (
     tail,
 )
 from autolrs.core.strategies.horizon_peak import TEMPERATURE, bottom, centre, correction, descent, shortfalls
-from autolrs.core.strategies.horizon_plan import MAX_MINIS, Plan, affords_another, look_interval, plan
+from autolrs.core.strategies.horizon_plan import MAX_MINIS, Plan, affords_another, look_interval, plan, ramp_steps
 from autolrs.core.strategies.horizon_schedule import RETREAT, rest
 from autolrs.core.types import (
     Command,
@@ -133,7 +133,7 @@ def _ramp(state: State) -> tuple[np.ndarray, np.ndarray, int]:
     """The ramp's LRs, its smoothed losses, and the last one that was not far above where it began."""
     losses = np.array(state.probes[0].losses)
     losses = np.where(np.isfinite(losses), losses, np.inf)
-    lrs = np.geomspace(*search_interval(state.settings), plan(state.settings, validation=state.validation).ramp_steps)
+    lrs = np.geomspace(*search_interval(state.settings), ramp_steps(state.settings))
     keep = max(2.0, lrs.size / 20)
     smoothed, mean, weight = [], 0.0, 0.0
     for loss in losses:

@@ -15,6 +15,7 @@ RAMP_STEPS = (20, 128)
 MIN_MINI_STEPS = 20
 MAX_MINIS = 7
 ENOUGH_MINIS = 3  # a fourth is worth less than knowing whether the run overfits
+DEAR = 0.25  # of what it is spent for: an `evaluate` that costs more waits, since training losses judge as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +43,38 @@ def plan(settings: Settings, *, validation: bool) -> Plan:
     >>> plan(Settings(total_steps=10_000, strategy="horizon", replan_at=(0.25,)), validation=False)
     Plan(ramp_steps=100, mini_steps=200, minis=4, replans=(2500,), looks=0, validated=False)
     """
-    total, budget = settings.total_steps, _money(settings, validation)
+    total, budget, sweep, each = (
+        settings.total_steps,
+        _money(settings, validation),
+        ramp_steps(settings),
+        mini_steps(settings),
+    )
     assert total is not None
-    ramp_steps = min(max(round(0.01 * total), RAMP_STEPS[0]), RAMP_STEPS[1])
-    each = mini_steps(settings)
-    if budget < ramp_steps:
+    if budget < sweep:
         return Plan(0, 0, 0)
     ends = {max(round(share * total), warmup_steps(settings, total)) for share in settings.replan_at}
     replans = tuple(sorted(end for end in ends if end < total))
     looks = MIN_LOOKS if settings.keep_best == "auto" and validation else 0
-    # Looks are given up first, validation where three miniature runs do not fit with it, re-planning last.
-    ways = product((replans, ()), ((looks, True, ENOUGH_MINIS), (0, True, ENOUGH_MINIS), (0, False, 2)))
-    for wanted, (kept, validated, least) in ways:
-        judged = validation and validated
-        left = budget - ramp_steps - kept * settings.evaluate_cost
+    affordable = validation and settings.evaluate_steps <= DEAR * each
+    # The judge is given up first, then looks, where three miniature runs do not fit beside them; re-planning last.
+    means = (
+        (looks, affordable, ENOUGH_MINIS),
+        (looks, False, ENOUGH_MINIS),
+        (0, affordable, ENOUGH_MINIS),
+        (0, False, 2),
+    )
+    for wanted, (kept, judged, least) in product((replans, ()), means):
+        left = budget - sweep - kept * settings.evaluate_steps
         minis = int(left / _price(settings, each, judged) + 1e-9) - REPLAN_RUNS * len(wanted)
         if minis >= least:
-            return Plan(ramp_steps, each, min(minis, MAX_MINIS), wanted, kept, judged)
-    return Plan(ramp_steps, each, 0)
+            return Plan(sweep, each, min(minis, MAX_MINIS), wanted, kept, judged)
+    return Plan(sweep, each, 0)
+
+
+def ramp_steps(settings: Settings) -> int:
+    """The length of the ramp, where there is one."""
+    assert settings.total_steps is not None
+    return min(max(round(0.01 * settings.total_steps), RAMP_STEPS[0]), RAMP_STEPS[1])
 
 
 def mini_steps(settings: Settings) -> int:
@@ -76,7 +91,7 @@ def affords_another(state: State, budget: Plan) -> bool:
     """
     settings = state.settings
     each = _price(settings, budget.mini_steps, budget.validated)
-    left = _left(state, budget) - budget.looks * settings.evaluate_cost
+    left = _left(state, budget) - budget.looks * settings.evaluate_steps
     return left >= (len(state.outstanding) + 1) * each - 1e-9 * each
 
 
@@ -87,7 +102,7 @@ def look_interval(state: State, budget: Plan) -> int:
     """
     settings = state.settings
     assert settings.total_steps is not None
-    each = settings.evaluate_cost
+    each = settings.evaluate_steps
     looks = min(LOOKS, int(_left(state, budget) / each + 1e-9)) if each else LOOKS
     return math.ceil(settings.total_steps / looks) if looks >= MIN_LOOKS else 0
 
@@ -101,7 +116,7 @@ def _left(state: State, budget: Plan) -> float:
     """Steps' worth that is not spent, nor kept for re-planning that is still to come."""
     settings = state.settings
     looked = state.committed_steps // state.looking if state.looking else 0  # those have money of their own
-    spent = state.raw_steps - state.committed_steps + (state.evaluations - looked) * settings.evaluate_cost
+    spent = state.raw_steps - state.committed_steps + (state.evaluations - looked) * settings.evaluate_steps
     replans = REPLAN_RUNS * sum(end > state.committed_steps for end in budget.replans)
     kept = replans * _price(settings, budget.mini_steps, budget.validated)
     return _money(settings, state.validation) - spent - kept
@@ -110,10 +125,16 @@ def _left(state: State, budget: Plan) -> float:
 def _money(settings: Settings, validation: bool) -> float:
     """Steps' worth that all search may cost."""
     assert settings.total_steps is not None
-    at_the_end = 2 if validation and settings.averaging else 0  # raw against averaged weights
-    return (settings.max_cost - 1.0) * settings.total_steps - (at_the_end + settings.looks) * settings.evaluate_cost
+    at_the_end = 2 if validation and compares(settings) else 0
+    return (settings.max_cost - 1.0) * settings.total_steps - (at_the_end + settings.looks) * settings.evaluate_steps
+
+
+def compares(settings: Settings) -> bool:
+    """Whether averaged weights are held against the others at the end: unless two calls of `evaluate` are dear."""
+    assert settings.total_steps is not None
+    return settings.averaging and 2 * settings.evaluate_steps <= DEAR * (settings.max_cost - 1.0) * settings.total_steps
 
 
 def _price(settings: Settings, steps: int, validated: bool) -> float:
     """Steps' worth of a miniature run."""
-    return steps + (settings.evaluate_cost if validated else 0.0)
+    return steps + (settings.evaluate_steps if validated else 0.0)
