@@ -67,6 +67,13 @@ def test_cost_counts_probes_and_validation_passes():
     assert found["horizon"].cost == pytest.approx(1 + (30 + 3 * EVALUATION_STEPS) / 100)
 
 
+def test_a_validation_pass_costs_all_methods_of_a_task_what_one_of_them_weighed():
+    ours = {**row("horizon", 0.1, raw=110, evaluations=4), "settings": {"evaluate_cost": 5.0}}
+    found = by_method([ours, row("paper", 0.2, raw=200, evaluations=2)])
+    assert found["horizon"].cost == pytest.approx((110 + 4 * 5) / 100)
+    assert found["paper"].cost == pytest.approx((200 + 2 * 5) / 100)
+
+
 def test_speedup_is_to_the_cosines_mean_loss_and_may_count_the_search():
     cosine = [row("cosine", 0.2, 0), row("cosine", 0.4, 1)]  # target 0.3
     ours = [row("horizon", 0.1, seed, raw=125, curve=[(40, 0.5), (at, 0.3)]) for seed, at in enumerate((50, 50, 80))]

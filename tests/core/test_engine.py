@@ -24,6 +24,7 @@ from autolrs.core.types import (
     Ranged,
     Resumed,
     Wait,
+    Weighed,
     constant,
     decode,
     encode,
@@ -52,6 +53,15 @@ def test_the_best_look_is_the_first_of_the_lowest_finite_losses():
         state = evolve(state, Looked(step, loss))
     assert state.best == Looked(3, 1.0) and state.evaluations == 7
     assert State.from_json(json.loads(json.dumps(state.to_json()))).best == state.best
+
+
+def test_a_weighed_evaluate_is_counted_at_the_cost_that_was_found():
+    settings = Settings(strategy="horizon", total_steps=600)
+    state = evolve(None, engine.start(settings, validation=True))
+    assert state.settings.evaluate_steps == pytest.approx(10 / 3)
+    state = evolve(state, Weighed(2.5, 4.6))
+    assert (state.settings.evaluate_steps, state.evaluations, state.weighed) == (2.5, 1, True)
+    assert State.from_json(state.to_json()) == state
 
 
 def test_run_begins_with_started_and_only_once():

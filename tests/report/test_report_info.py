@@ -5,7 +5,7 @@ from simulated_events import SMALL, events_of
 
 from autolrs.core import engine, strategies
 from autolrs.core.settings import Settings
-from autolrs.core.types import Asked, Commit, Continued, Failed, Probed, Resumed, peak_lr
+from autolrs.core.types import Asked, Commit, Continued, Failed, Probed, Resumed, Weighed, peak_lr
 from autolrs.report import info
 from autolrs.run.session import Session
 from autolrs.testing.simulated import SimulatedHost
@@ -79,6 +79,14 @@ def test_steps_of_a_stretch_that_was_undone_are_counted_as_the_engine_does():
     run, state = info.gather(failed), engine.fold(failed)
     assert run.cost.failed == 17
     assert run.cost.raw == state.raw_steps
+
+
+def test_the_call_that_weighed_evaluate_is_counted_as_the_engine_does():
+    events = events_of(strategy="horizon")
+    at = next(i for i, e in enumerate(events) if isinstance(e, Probed)) + 1
+    weighed = [*events[:at], Weighed(0.5, 2.0), *events[at:]]
+    run, state = info.gather(weighed), engine.fold(weighed)
+    assert run.cost.evaluations == state.evaluations == info.gather(events).cost.evaluations + 1
 
 
 def test_a_run_that_went_on_from_a_checkpoint_of_another_journal():

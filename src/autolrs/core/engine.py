@@ -61,6 +61,7 @@ class State:
     committed_steps: int = 0
     raw_steps: int = 0  # committed, probed and aborted
     evaluations: int = 0
+    weighed: bool = False  # whether one of them was made to know what it costs
     failures: int = 0  # guarded stretches undone since the last one that held
     all_failures: int = 0  # and in the whole run
     look_every: int = 0  # committed steps between two looks, where the strategy found money for them
@@ -200,7 +201,7 @@ def _apply(state: State, event: Event) -> State:
         )
     if isinstance(event, Weighed):
         settings = state.settings.with_(evaluate_cost=event.evaluate_cost)
-        return replace(state, settings=settings, evaluations=state.evaluations + 1)
+        return replace(state, settings=settings, evaluations=state.evaluations + 1, weighed=True)
     if isinstance(event, Averaged):
         return state if event.raw is None else replace(state, evaluations=state.evaluations + 2)
     if isinstance(event, Looked):

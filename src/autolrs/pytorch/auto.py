@@ -18,7 +18,7 @@ import autolrs
 from autolrs.core import strategies
 from autolrs.core.engine import State, Strategy
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon_plan import compares
+from autolrs.core.strategies.horizon_plan import compares, weighing_share
 from autolrs.core.types import Asked, Averaged, Commit, Committed, Event, Extended, Finished, Weighed
 from autolrs.progress.views import watched
 from autolrs.pytorch import checkpoint, comm, preempt
@@ -388,6 +388,12 @@ class AutoLRS(Facade):
             return
         cost = first(self.comm, lambda: costs[0], "the cost of `evaluate`")
         self.session.record(Weighed(self.settings.evaluate_steps if cost is None else cost, loss))
+        over = self.settings.evaluate_steps - weighing_share(self.settings)
+        if over > 0:
+            self.session.note(
+                f"one `evaluate` counts as {self.settings.evaluate_steps:.3g} steps: to call it once takes the run "
+                f"{over:.3g} steps beyond max_cost {self.settings.max_cost}; let it look at less data"
+            )
 
     def _hand_over(self, averager: Averager) -> None:
         """Give the model its averaged weights, unless validation says that those it was trained at are better."""

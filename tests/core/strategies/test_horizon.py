@@ -28,6 +28,7 @@ from autolrs.core.strategies.horizon import (
     plan,
     responses,
 )
+from autolrs.core.strategies.horizon_plan import compares
 from autolrs.core.strategies.horizon_schedule import full_profile
 from autolrs.core.types import Aborted, Asked, Commit, Forecast, Noted, Probe, Probed, Profile, profile_steps
 from autolrs.run.session import Session, drive
@@ -103,6 +104,41 @@ def test_where_three_validated_runs_do_not_fit_the_training_loss_judges(total, a
     assert set(asked) == {"validation" if validated else "train"}
     at_the_end = 2 if averaging else 0  # the simulated host does not average: its two validations are still to come
     assert state.raw_steps + (state.evaluations + at_the_end) * 10 / 3 <= 1.15 * total + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("total", "cost", "minis", "validated", "looks"),
+    [
+        (600, 0.3, 3, True, 5),
+        (600, 1.2, 3, False, 5),  # looks are worth more than a judge that is no better
+        (600, 3.0, 3, False, 0),
+        (1200, 6.0, 3, True, 5),
+        (1200, 6.1, 4, False, 5),  # more than a quarter of a miniature run
+        (1200, 27.0, 6, False, 0),
+        (10_000, 27.0, 5, True, 5),
+        (10_000, 60.0, 4, False, 5),
+    ],
+)
+def test_what_an_evaluate_costs_decides_what_it_is_used_for(total, cost, minis, validated, looks):
+    config = Settings.make(total_steps=total, strategy="horizon", averaging=True, keep_best="auto", evaluate_cost=cost)
+    found = plan(config, validation=True)
+    assert (found.minis, found.validated, found.looks) == (minis, validated, looks)
+    compared = 2 if compares(config) else 0
+    spent = found.ramp_steps + found.minis * (found.mini_steps + cost * validated) + (found.looks + compared) * cost
+    assert spent <= 0.15 * total + 1e-6
+
+
+def test_an_evaluate_that_takes_all_there_is_leaves_two_miniature_runs():
+    config = Settings.make(total_steps=1200, strategy="horizon", averaging=True, evaluate_cost=500.0)
+    budget = plan(config, validation=True)
+    state = replace(
+        engine.evolve(None, engine.start(config, validation=True)),
+        raw_steps=budget.ramp_steps,
+        evaluations=1,
+        weighed=True,
+    )
+    assert affords_another(state, budget) and not compares(config)
+    assert not affords_another(replace(state, weighed=False), budget)  # as for any other call
 
 
 def test_schedule_warms_up_and_decays_to_zero_in_one_piece():

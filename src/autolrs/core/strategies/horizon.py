@@ -252,7 +252,7 @@ def _without_answer(state: State) -> tuple[float, str]:
     """The peak where miniature runs gave no answer: none was affordable, all diverged, or they learned nothing."""
     minis, mark, octaves, name = state.probes[1:], landmark(state), RAMP_ONLY, "ramp's landmark"
     if not minis:
-        affordable = plan(state.settings, validation=state.validation).minis
+        affordable = affords_another(state, plan(state.settings, validation=state.validation))
         what = "no miniature run " + ("has its LR inside the interval" if affordable else "is affordable")
     elif not math.isfinite(lowest(state)):
         what, octaves = f"all {len(minis)} miniature runs diverged", min(_octave(p.lr, mark) for p in minis) - 3

@@ -117,6 +117,8 @@ def _left(state: State, budget: Plan) -> float:
     settings = state.settings
     looked = state.committed_steps // state.looking if state.looking else 0  # those have money of their own
     spent = state.raw_steps - state.committed_steps + (state.evaluations - looked) * settings.evaluate_steps
+    if state.weighed:  # what is more than its share breaks the ceiling, rather than taking the whole search with it
+        spent -= max(0.0, settings.evaluate_steps - weighing_share(settings))
     replans = REPLAN_RUNS * sum(end > state.committed_steps for end in budget.replans)
     kept = replans * _price(settings, budget.mini_steps, budget.validated)
     return _money(settings, state.validation) - spent - kept
@@ -129,10 +131,15 @@ def _money(settings: Settings, validation: bool) -> float:
     return (settings.max_cost - 1.0) * settings.total_steps - (at_the_end + settings.looks) * settings.evaluate_steps
 
 
+def weighing_share(settings: Settings) -> float:
+    """Steps' worth that the one `evaluate` may take which finds out what it costs; more is not known in time."""
+    assert settings.total_steps is not None
+    return DEAR * (settings.max_cost - 1.0) * settings.total_steps
+
+
 def compares(settings: Settings) -> bool:
     """Whether averaged weights are held against the others at the end: unless two calls of `evaluate` are dear."""
-    assert settings.total_steps is not None
-    return settings.averaging and 2 * settings.evaluate_steps <= DEAR * (settings.max_cost - 1.0) * settings.total_steps
+    return settings.averaging and 2 * settings.evaluate_steps <= weighing_share(settings)
 
 
 def _price(settings: Settings, steps: int, validated: bool) -> float:
