@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -161,6 +162,23 @@ def test_run_that_dies_is_undone_and_goes_on_lower(limit):
     assert host._tokens == {}
     assert engine.fold(events) == state
     assert state.raw_steps == host.steps
+
+
+def test_run_that_dies_again_and_again_does_not_go_back_up_to_its_peak():
+    """With averaging the LR ends at a tenth of the peak, and two failures part-way lead below that."""
+
+    class Late(Fragile):
+        """Bears any LR until 1500 steps of the run are behind it, and then next to none."""
+
+        def step(self):
+            self.limit = math.inf if self.steps < 1500 + 600 else 0.001
+            return super().step()
+
+    host = Late()
+    state, events = driven(host, averaging=True)
+    failed = [e.lr for e in events if isinstance(e, Failed)]
+    assert len(failed) > 2 and all(after == pytest.approx(before / 4) for before, after in pairwise(failed))
+    assert state.committed_steps == 4000 and math.isfinite(host.evaluate())
 
 
 def test_run_that_dies_at_every_lr_is_not_tried_for_ever():

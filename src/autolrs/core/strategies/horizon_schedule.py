@@ -40,8 +40,9 @@ def rest(state: State, peak: float, room: int = 0, octaves: float = 0.0) -> Prof
     if last.lr_end > last.lr_start and lr < aim and not octaves:  # cut in its warm-up, which goes on as it was
         warm = min(max(round((aim - lr) * last.steps / (last.lr_end - last.lr_start)), 1), left)
         return (Segment(warm, lr, aim), *_fall(settings, done + warm, total, aim, bottom))
-    if lr > bottom and not octaves:
-        return _fall(settings, done, total, lr, bottom)
+    if (lr > bottom or state.failures) and not octaves:
+        # Where training breaks again and again, the LR goes below where it was to end, and not up to the peak again.
+        return _fall(settings, done, total, lr, bottom if lr > bottom else settings.decay_to * lr)
     falling = left / max(total - round(settings.hold_until * total), 1)
     warm, height = max(1, round(settings.warmup_fraction * left)), max(peak * min(falling, 1.0), bottom)
     if octaves:
