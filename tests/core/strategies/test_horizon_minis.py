@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from searches import MINIS, ending, searched
@@ -76,6 +77,18 @@ def test_where_the_loss_fell_by_less_than_the_start_is_unsure_by_the_edge_decide
     peak, why = choose(state)
     assert ("brought the loss down by no more than batches differ" in why) == (not trusted)
     assert (peak == pytest.approx(edge(state) / 16)) == (not trusted)
+
+
+def test_what_a_training_loss_shows_must_exceed_its_own_error_too():
+    """Over a tail of few batches a mean is off by chance as that of the ramp's first ones is; a validation loss less."""
+    minis = [(-2, 1.905, *[1.905] * 8), (-3, 1.97, *[1.97] * 8), (-1, 1.98, *[1.98] * 8)]
+
+    def known(validated):
+        state = searched(minis, noise=0.05, validated=validated)
+        short = [replace(probe, steps=12) for probe in state.probes[1:]]  # 4 of them are the tail
+        return learned(replace(state, probes=(state.probes[0], *short)))
+
+    assert known(validated=True) and not known(validated=False)
 
 
 @pytest.mark.parametrize("interval", [(0.5, 4.0), (0.6, 20.0), (0.8, 20.0)])

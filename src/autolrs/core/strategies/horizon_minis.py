@@ -83,11 +83,16 @@ def lowest(state: State) -> float:
 
 
 def learned(state: State) -> bool:
-    """Whether the best miniature run came below the losses that the ramp began with by three standard errors of them.
+    """Whether the best miniature run came below the losses that the ramp began with by three standard errors.
 
-    Where it did not, as of a deep network on small batches, the order of miniature runs is chance.
+    Where it did not, as of a deep network on small batches, the order of miniature runs is chance. The error is that of
+    a mean over the ramp's first batches and, where training losses judge, over those of a miniature run's tail.
     """
-    return start_level(state) - lowest(state) > 3 * noise(state) / math.sqrt(len(_first(state)) or 1)
+    batches = [len(_first(state)) or 1]
+    minis = [probe for probe in state.probes[1:] if isinstance(probe, Probed)]
+    if not same_scale(state) or not any(probe.evaluations for probe in minis):
+        batches += [max(1, round(TAIL * probe.steps)) for probe in minis[:1]]
+    return start_level(state) - lowest(state) > 3 * noise(state) * math.sqrt(sum(1 / n for n in batches))
 
 
 def noise(state: State) -> float:
