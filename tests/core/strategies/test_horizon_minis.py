@@ -80,7 +80,7 @@ def test_where_the_loss_fell_by_less_than_the_start_is_unsure_by_the_edge_decide
 
 
 def test_what_a_training_loss_shows_must_exceed_its_own_error_too():
-    """Over a tail of few batches a mean is off by chance as that of the ramp's first ones is; a validation loss less."""
+    """Over a tail of few batches a mean is off by chance, as that of the ramp's first ones; a validation loss less."""
     minis = [(-2, 1.905, *[1.905] * 8), (-3, 1.97, *[1.97] * 8), (-1, 1.98, *[1.98] * 8)]
 
     def known(validated):
