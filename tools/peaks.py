@@ -10,7 +10,8 @@
 
 CHANGE is `sgd`, `adam` or `adamw` (another optimizer), `b4` (batches four times as large), `t0.3` (fewer steps), or
 `plain` (no averaging). The rows behind docs/research-log.md, "A correction for each task" and "Holding the peak", are
-the defaults of `score`, `searched` and `held`. Whole runs are recorded without a hold, but for those of
+the defaults of `score`, `searched` and `held`; those of transformer-wmt14 are on the catalogues of one machine, which
+the task had before. Whole runs are recorded without a hold, but for those of
 `runs-short.jsonl`, which go with the searches of `searches-short.jsonl` ("Between the LRs that were tried").
 """
 
