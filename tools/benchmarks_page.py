@@ -110,12 +110,12 @@ TAIL = """
   28 % behind. **Prodigy**, which needs no tuning either, is the best here on digits-mlp, 4 to 16 % behind on ten tasks,
   23 and 36 % on BERT and vgg16-cifar100, has almost three times the loss on the Transformer, and two of its three
   networks on digits-cnn die.
-- **Hand-tuned** schedules of the original papers, made for full size, are 9 to 58 % behind on the narrow models, and have twice
-  the loss on the Transformer.
+- **Hand-tuned** schedules of the original papers, made for full size, are 9 to 58 % behind on the narrow models, and
+  have twice the loss on the Transformer.
 - **Algorithm 1 as printed** is 5 to 24 % behind on GRU, digits-mlp, resnet50-cifar10, BERT, LSTM and the Transformer,
-  36 to 53 % on the small transformer and both VGG-16s, has twice the loss on resnet50-imagenet, and fails on the others: short probes forecast
-  below zero, LRs near the top of the interval win, and networks die. The paper's own stages have ten to a hundred times
-  the steps.
+  36 to 53 % on the small transformer and both VGG-16s, has twice the loss on resnet50-imagenet, and fails on the
+  others: short probes forecast below zero, LRs near the top of the interval win, and networks die. The paper's own
+  stages have ten to a hundred times the steps.
 """
 
 
