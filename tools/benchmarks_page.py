@@ -38,7 +38,7 @@ Tasks are real and small (two cores, seconds a run; `src/autolrs/bench/tasks/`).
   tuning; search and validation passes are counted. **horizon-plain** has `averaging=False`: the schedule alone.
 - **A validation pass counts** as a third of a step for each batch that it looks at, on each task as horizon weighed it
   there: .3 steps on digits-cnn, 27 on resnet50-cifar10. Until lately every one was counted as 10 / 3 steps, in the
-  strategy and here: rows of **horizon** from then (`retired/horizon-ten-passes.jsonl`) cost up to 1.4 in truth. Those
+  strategy and here: rows of **horizon** from then (`retired/horizon-ten-passes.jsonl`) cost up to 1.5 in truth. Those
   of **horizon-plain** are still from then, but for transformer-wmt14, and show it
   ([research log](research-log.md#what-an-evaluate-costs)).
 - **paper** is Algorithm 1 as printed, on a three-decade interval around the good LRs, with stages of 1/40 to 1/5 of the

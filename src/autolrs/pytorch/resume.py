@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from autolrs.core.engine import State, Strategy, fold, history
+from autolrs.core.engine import State, Strategy, fold
 from autolrs.core.types import Resumed
 from autolrs.pytorch import averaging, checkpoint, comm, shards
 from autolrs.pytorch.auto import AutoLRS
@@ -93,7 +93,7 @@ def _recorded(run_dir: Path, missing_ok: bool, mine: list[Journal]) -> list[dict
     if not events:
         raise JournalError(f"{run_dir} holds a journal without events: nothing to resume")
     mine.append(journal)
-    return [fold(history(events)[:1]).to_json(), fold(events).to_json()]
+    return [fold(events[:1]).to_json(), fold(events).to_json()]
 
 
 def _go_on(auto: AutoLRS, ranks: Comm, began: State) -> None:

@@ -43,12 +43,8 @@ def plan(settings: Settings, *, validation: bool) -> Plan:
     >>> plan(Settings(total_steps=10_000, strategy="horizon", replan_at=(0.25,)), validation=False)
     Plan(ramp_steps=100, mini_steps=200, minis=4, replans=(2500,), looks=0, validated=False)
     """
-    total, budget, sweep, each = (
-        settings.total_steps,
-        _money(settings, validation),
-        ramp_steps(settings),
-        mini_steps(settings),
-    )
+    total, budget = settings.total_steps, _money(settings, validation)
+    sweep, each = ramp_steps(settings), mini_steps(settings)
     assert total is not None
     if budget < sweep:
         return Plan(0, 0, 0)
