@@ -45,6 +45,13 @@ def test_the_best_validation_loss_is_told(cli, tmp_path):
     assert f"best validation loss: {best.loss:.4g} at step {best.step}; last look:" in result.stdout
 
 
+def test_validation_passes_are_counted_in_steps(cli, tmp_path):
+    state = make_run(tmp_path / "run", keep_best=True).state
+    worth = state.evaluations * state.settings.evaluate_steps
+    told = f"worth {worth:,.0f} steps more: {(state.raw_steps + worth) / state.committed_steps:.2f} x"
+    assert told in " ".join(cli("show", tmp_path / "run").stdout.split())
+
+
 def test_the_journal_file_itself_may_be_named(cli, run_folder):
     assert cli("show", run_folder / "journal.jsonl").exit_code == 0
 

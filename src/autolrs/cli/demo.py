@@ -112,7 +112,12 @@ def _run_autolrs(out: Console, strategy: str, preset: str, steps: int, folder: P
         )
         for batch in auto.batches(task.loader):
             auto.step(task.train_step(batch))
-    how = f"1 run, search included; {auto.session.state.evaluations} validation passes"
+    passes = auto.session.state.evaluations
+    worth = passes * auto.settings.evaluate_steps
+    how = (
+        f"1 run, search included; {passes} validation passes are worth {worth:.0f} steps more, "
+        f"which makes {(auto.raw_steps + worth) / steps:.2f} x"
+    )
     return Outcome("AutoLRS", *task.score(task.test), auto.raw_steps, how, time.perf_counter() - begun)
 
 

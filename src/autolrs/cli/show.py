@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from autolrs.cli.common import Run, console, number, plain_errors, read_run, table
 from autolrs.cli.follow import follow
-from autolrs.report.figures import profile_words, stage_name
+from autolrs.report.figures import profile_words, stage_name, validation_steps
 from autolrs.report.info import RunInfo, gather
 
 
@@ -116,7 +116,9 @@ def _cost(out: Console, info: RunInfo) -> None:
     rows.add_row("[bold]in all[/]", f"[bold]{cost.raw:,}[/]", ratio)
     if info.restarts:
         rows.add_row("lost", f"{cost.lost:,}", f"on top of that, by {info.restarts} restart(s)")
-    rows.add_row("validation passes", f"{cost.evaluations:,}", "")
+    worth = validation_steps(info)
+    with_them = f"worth {worth:,.0f} steps more: {(cost.raw + worth) / cost.committed:.2f} x" if cost.committed else ""
+    rows.add_row("validation passes", f"{cost.evaluations:,}", with_them if cost.evaluations else "")
     out.print(rows)
 
 
