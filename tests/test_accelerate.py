@@ -169,6 +169,7 @@ TWO = """
 import json, runpy, sys
 import torch
 from accelerate import Accelerator
+from accelerate_ranks import leave
 main = runpy.run_path(sys.argv[1])["main"]
 stop_at = int(sys.argv[4]) or None
 auto = main(int(sys.argv[2]), sys.argv[3], stop_at)
@@ -183,13 +184,16 @@ row = {
     "weights": weights.double().sum().item(),
 }
 open(f"{sys.argv[3]}-{accelerator.process_index}.json", "w").write(json.dumps(row))
-accelerator.end_training()
+leave(accelerator)
 """
 
 
 def launch(script, folder, stop_at=0, steps=150):
     """Two processes over gloo; what each reports."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "ACCELERATE_USE_CPU": "true"}
+    environment = {
+        **{**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "ACCELERATE_USE_CPU": "true"},
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path]),
+    }
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     subprocess.run(
         [*command, script, EXAMPLE, str(steps), folder, str(stop_at)], check=True, timeout=150, env=environment
@@ -215,6 +219,7 @@ def test_two_processes_take_the_same_steps_at_the_same_lrs(tmp_path):
 OWN = """
 import sys
 import torch
+from accelerate_ranks import leave
 from autolrs.core.types import Probed
 from test_accelerate import HORIZON, PAPER, Run, reset
 
@@ -239,7 +244,7 @@ for settings, points in ((PAPER, (7, 30, 40)), (HORIZON, (7, 100))):
         assert resumed.probed == whole.probed[len(whole.probed) - len(resumed.probed):], at
         assert all(map(torch.equal, resumed.state(), whole.state())), at
         assert resumed.losses == whole.losses[-len(resumed.losses):], at
-whole.accelerator.end_training()
+leave(whole.accelerator)
 """
 
 

@@ -504,6 +504,7 @@ def test_the_example_learns_from_real_text(tmp_path, name, steps):
 
 RANK = """
 import json, os, runpy, sys
+from accelerate_ranks import leave
 trainer = runpy.run_path(sys.argv[1])["main"](
     40, sys.argv[2], use_cpu=True, disable_tqdm=True, ddp_backend="gloo", save_strategy="steps", save_steps=20,
     gradient_accumulation_steps=2,
@@ -514,6 +515,7 @@ row = {
     "weights": sum(p.double().sum().item() for p in trainer.model.parameters()),
 }
 open(os.path.join(sys.argv[2], f"rank-{trainer.args.process_index}.json"), "w").write(json.dumps(row))
+leave(trainer.accelerator)
 """
 
 
@@ -525,6 +527,7 @@ def test_two_processes_find_one_schedule(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     example = Path(__file__).parents[1] / "examples" / "hf_bert_text.py"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     subprocess.run([*command, tmp_path / "rank.py", example, tmp_path], check=True, timeout=200, env=environment)
     first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2))
     assert first == second
