@@ -74,6 +74,12 @@ def test_a_validation_pass_costs_all_methods_of_a_task_what_one_of_them_weighed(
     assert found["paper"].cost == pytest.approx((200 + 2 * 5) / 100)
 
 
+def test_a_run_that_weighed_its_validation_passes_is_counted_by_its_own_weight():
+    weights = (2.0, 4.0)  # batches of different sizes
+    rows = [{**row("horizon", 0.1, i, evaluations=3), "settings": {"evaluate_cost": w}} for i, w in enumerate(weights)]
+    assert by_method(rows)["horizon"].cost == pytest.approx((rows[0]["raw_steps"] + 3 * 3) / 100)
+
+
 def test_speedup_is_to_the_cosines_mean_loss_and_may_count_the_search():
     cosine = [row("cosine", 0.2, 0), row("cosine", 0.4, 1)]  # target 0.3
     ours = [row("horizon", 0.1, seed, raw=125, curve=[(40, 0.5), (at, 0.3)]) for seed, at in enumerate((50, 50, 80))]

@@ -8,11 +8,12 @@ from statistics import geometric_mean, mean, median, stdev
 from typing import Any, NamedTuple
 
 from autolrs.bench.curve import steps_to
+from autolrs.core.settings import FORWARD
 
 TUNED_SCHEDULES = (
     *("cosine", "linear", "onecycle", "wsd", "constant", "cosine-tenth", "step", "inverse-sqrt", "exponential", "sgdr"),
 )
-EVALUATION_STEPS = 10 / 3  # steps' worth of a validation pass where no row says it: ten passes of a third of a step
+EVALUATION_STEPS = 10 * FORWARD  # steps' worth of a validation pass where no row says it: ten forward passes
 
 Row = dict[str, Any]
 
@@ -102,12 +103,19 @@ def score(rows: Iterable[Row]) -> list[Score]:
 
 def evaluation_prices(rows: Iterable[Row]) -> dict[str, float]:
     """Task -> steps' worth of its validation pass, as some run weighed it: it is the same for all methods."""
-    return {label(row): cost for row in rows if (cost := row.get("settings", {}).get("evaluate_cost")) is not None}
+    return {label(row): cost for row in rows if (cost := _weighed(row)) is not None}
+
+
+def _weighed(row: Row) -> float | None:
+    """As this run weighed it: where batches differ in size, runs differ a little."""
+    return row.get("settings", {}).get("evaluate_cost")  # type: ignore[no-any-return]
 
 
 def worth(row: Row, prices: dict[str, float]) -> float:
     """All steps of a run, its validation passes counted in steps."""
-    return float(row["raw_steps"] + row["evaluations"] * prices.get(label(row), EVALUATION_STEPS))
+    own = _weighed(row)
+    price = prices.get(label(row), EVALUATION_STEPS) if own is None else own
+    return float(row["raw_steps"] + row["evaluations"] * price)
 
 
 def summary(scores: Iterable[Score]) -> dict[str, Summary]:

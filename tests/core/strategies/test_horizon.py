@@ -128,6 +128,12 @@ def test_what_an_evaluate_costs_decides_what_it_is_used_for(total, cost, minis, 
     assert spent <= 0.15 * total + 1e-6
 
 
+def test_a_strategy_without_a_ceiling_compares_averaged_weights_whatever_that_costs():
+    dear = {"averaging": True, "total_steps": 600, "evaluate_cost": 500.0}
+    assert compares(Settings.make(strategy="paper", **dear))
+    assert not compares(Settings.make(strategy="horizon", **dear))
+
+
 def test_an_evaluate_that_takes_all_there_is_leaves_two_miniature_runs():
     config = Settings.make(total_steps=1200, strategy="horizon", averaging=True, evaluate_cost=500.0)
     budget = plan(config, validation=True)

@@ -36,7 +36,7 @@ class Plan:
 
 
 def plan(settings: Settings, *, validation: bool) -> Plan:
-    """Fit the search into `max_cost`: all of it, then fewer LRs, no looks, no re-planning, the ramp alone, nothing.
+    """Fit the search into `max_cost`: all, fewer LRs, no judge, no looks, no re-planning, the ramp alone, nothing.
 
     >>> plan(Settings(total_steps=10_000, strategy="horizon"), validation=False)
     Plan(ramp_steps=100, mini_steps=200, minis=7, replans=(), looks=0, validated=False)
@@ -134,8 +134,12 @@ def weighing_share(settings: Settings) -> float:
 
 
 def compares(settings: Settings) -> bool:
-    """Whether averaged weights are held against the others at the end: unless two calls of `evaluate` are dear."""
-    return settings.averaging and 2 * settings.evaluate_steps <= weighing_share(settings)
+    """Whether averaged weights are held against the others at the end: unless two calls of `evaluate` are dear.
+
+    Only this strategy has a ceiling for them to break.
+    """
+    free = settings.strategy != "horizon"
+    return settings.averaging and (free or 2 * settings.evaluate_steps <= weighing_share(settings))
 
 
 def _price(settings: Settings, steps: int, validated: bool) -> float:
