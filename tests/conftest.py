@@ -15,3 +15,4 @@ settings.register_profile("search", settings.get_profile("suite"), derandomize=F
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # Keras would otherwise look for TensorFlow
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # runs are compared to the bit, with those of other processes too

@@ -109,7 +109,7 @@ def _cost(out: Console, info: RunInfo) -> None:
     if cost.range_test:
         rows.add_row("range test", f"{cost.range_test:,}", "")
     if cost.failed:
-        rows.add_row("undone", f"{cost.failed:,}", "after a loss that is not finite")
+        rows.add_row("undone", f"{cost.failed:,}", "because training broke")
     if cost.reused:
         rows.add_row("reused", f"-{cost.reused:,}", "probe steps that became committed ones")
     ratio = "" if cost.ratio is None else f"{cost.ratio:.2f} x the committed steps"

@@ -62,8 +62,10 @@ class State:
     raw_steps: int = 0  # committed, probed and aborted
     evaluations: int = 0
     weighed: bool = False  # whether one of them was made to know what it costs
-    failures: int = 0  # guarded stretches undone since the last one that held
-    all_failures: int = 0  # and in the whole run
+    levels: tuple[float, ...] = ()  # median training losses of the committed steps, from check to check
+    failures: int = 0  # times that the stretch under way was undone, and its LR lowered
+    all_failures: int = 0  # and all stretches of the run
+    hard: bool = False  # whether one relapsed at a lower LR too: then it is not the LR that does it
     look_every: int = 0  # committed steps between two looks, where the strategy found money for them
     looks: tuple[float, ...] = ()  # their validation losses
     best: Looked | None = None  # the look with the lowest one
@@ -192,11 +194,13 @@ def _apply(state: State, event: Event) -> State:
     if isinstance(event, Finished):
         return replace(state, finished=event.reason)
     if isinstance(event, Failed):
+        again = event.level is not None and state.failures > 0
         return replace(
             state,
             committing=None,
-            failures=state.failures + 1,
+            failures=0 if again else state.failures + 1,
             all_failures=state.all_failures + 1,
+            hard=state.hard or again,
             raw_steps=state.raw_steps + event.steps,
         )
     if isinstance(event, Weighed):
@@ -243,6 +247,7 @@ def _committed(state: State, event: Committed) -> State:
         segments=state.segments + event.profile,
         previous_lr=event.profile[-1].lr_end if searched else state.previous_lr,
         aim=peak_lr(state.committing.profile),
+        levels=state.levels + event.levels,
         committed_steps=state.committed_steps + profile_steps(event.profile),
         raw_steps=state.raw_steps + event.steps,
     )

@@ -132,8 +132,9 @@ class Commit:
     profile: Profile
     start_from: int | None = None
     note: str = ""
-    guarded: bool = False  # undo it if a loss is not finite, and decide again
+    guarded: bool = False  # undo it if a loss is not finite, or training relapses, and decide again
     look_every: int = 0  # committed steps between two looks at the validation loss, from here on; 0: as before
+    check_every: int = 0  # steps between two checks whether training has relapsed, where it is guarded; 0: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,21 +211,26 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A stretch was trained for good. `steps` were run now: fewer than the profile's when it went on from a probe."""
+    """A stretch was trained for good. `steps` were run now: fewer than the profile's when it went on from a probe.
+
+    `levels` are the median training losses from each check to the next, which later ones are held against.
+    """
 
     stage: int
     profile: Profile
     steps: int
     losses: tuple[float, ...]
+    levels: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A guarded stretch met a loss that is not finite and was undone."""
+    """A guarded stretch was undone: a loss was not finite or, where there is a `level`, it had come back up to that."""
 
     stage: int
     lr: float
     steps: int
+    level: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,11 @@ def event_line(event: Event, state: State, *, sweep: bool = False) -> str | None
         lr = lr_words(event.profile[0].lr_start, event.profile[-1].lr_end)
         return f"{name}: {profile_steps(event.profile):,} steps at LR {lr}{loss}; {cost}"
     if isinstance(event, Failed):
-        return f"stage {event.stage}: a loss was not finite after {event.steps:,} steps at LRs up to {number(event.lr)}"
+        what = "a loss was not finite" if event.level is None else f"the loss had come back up to {number(event.level)}"
+        where = f"stage {event.stage}: {what} after {event.steps:,} steps at LRs up to {number(event.lr)}"
+        if event.level is None or state.failures:
+            return where
+        return where + "; a lower LR did not help, so it is put back, and no relapse is undone any more"
     if isinstance(event, Looked):
         lowest = ", the lowest so far" if state.best == event else ""
         return f"validation loss {number(event.loss)} at step {event.step:,}{lowest}"

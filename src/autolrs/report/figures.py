@@ -334,7 +334,7 @@ def steps_by_purpose(run: RunInfo) -> list[tuple[str, int]]:
         ("probes, undone", cost.probed - cost.reused),
         ("probes, stopped early", cost.aborted),
         ("range test", cost.range_test),
-        ("undone after a loss that is not finite", cost.failed),
+        ("undone because training broke", cost.failed),
         ("lost to a restart", cost.lost),
     ]
     return [(name, steps) for name, steps in parts if steps]

@@ -111,7 +111,7 @@ class Cost:
     probed: int = 0  # in probes that ran to their end
     aborted: int = 0  # in probes that were stopped
     range_test: int = 0
-    failed: int = 0  # committed, then undone because a loss was not finite
+    failed: int = 0  # committed, then undone because training broke
     reused: int = 0  # probe steps that became committed ones: counted in `probed` and in `committed`
     lost: int = 0  # recorded, then undone because the run went on from an earlier point
     evaluations: int = 0  # validation passes

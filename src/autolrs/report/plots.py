@@ -27,7 +27,7 @@ PURPOSES = {
     "probes, undone": "#b9c6d3",
     "probes, stopped early": "#e3a79f",
     "range test": "#d9cfa6",
-    "undone after a loss that is not finite": "#c9a9c6",
+    "undone because training broke": "#c9a9c6",
     "lost to a restart": "#d5d5d5",
 }
 _STYLE = {

@@ -31,7 +31,7 @@ PURPOSES = {
     "probes, undone": ("@gold", "/"),
     "probes, stopped early": ("@orange", "x"),
     "range test": ("@purple", "."),
-    "undone after a loss that is not finite": ("@muted", "\\"),
+    "undone because training broke": ("@muted", "\\"),
     "lost to a restart": ("@muted", "-"),
     "validation passes, in steps' worth": ("@green", "+"),
 }

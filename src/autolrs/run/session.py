@@ -16,7 +16,7 @@ from itertools import count, repeat
 from typing import Any, TypeVar
 
 from autolrs.core import engine
-from autolrs.core.divergence import behind, checks, diverged
+from autolrs.core.divergence import behind, checks, diverged, levels, relapsed
 from autolrs.core.engine import State, Strategy
 from autolrs.core.interval import conclude
 from autolrs.core.overfitting import overfitted
@@ -213,7 +213,7 @@ class Session:
             self._close()
             self._pending = []
             profile = cut(command.profile, 0, done)
-            self.record(Committed(command.stage, profile, done - skipped, thin(self._losses)))
+            self.record(Committed(command.stage, profile, done - skipped, thin(self._losses), self._levels(command)))
         self.record(Extended(total_steps))
         self._next()
 
@@ -293,13 +293,12 @@ class Session:
         assert self._command is not None
         segment, offset = locate(self._command.profile, self._done)
         left = min(segment.steps - offset, _LONGEST)
+        marks = [(self._done, self._command.check_every)]
         if isinstance(self._command, Probe):
-            for every in (self._command.eval_every, self._command.check_every):
-                if every:
-                    left = min(left, every - self._done % every)
-        elif self.state.looking:
-            every = self.state.looking
-            left = min(left, every - (self.state.committed_steps + self._done) % every)
+            marks.append((self._done, self._command.eval_every))
+        else:
+            marks.append((self.state.committed_steps + self._done, self.state.looking))
+        left = min([left, *(every - step % every for step, every in marks if every)])
         self._take = left
         moving = segment.lr_start != segment.lr_end
         self._ramp = [segment.lr_at(offset + i) for i in range(left)] if moving else []
@@ -342,8 +341,7 @@ class Session:
                 self._abort(command, why)
                 return
         elif isinstance(command, Commit):
-            if command.guarded and not all(map(math.isfinite, losses)):
-                self._fail(command)
+            if command.guarded and self._broken(command, losses):
                 return
             step, every = self.state.committed_steps + self._done, self.state.looking
             # At the end of the run `_finish` looks: the weights may change once more before that.
@@ -364,7 +362,7 @@ class Session:
         else:
             steps = self._done - self._skipped
             self._close()
-            self.record(Committed(command.stage, command.profile, steps, thin(self._losses)))
+            self.record(Committed(command.stage, command.profile, steps, thin(self._losses), self._levels(command)))
             self._next()
 
     def _losses_of_all(self) -> list[float]:
@@ -388,11 +386,22 @@ class Session:
         self._command, self._done, self._skipped = None, 0, 0
         return steps
 
-    def _fail(self, commit: Commit) -> None:
-        """Undo a guarded stretch."""
+    def _broken(self, commit: Commit, recent: Sequence[float]) -> bool:
+        """Undo a guarded stretch, if training broke in it."""
+        level = None
+        if all(map(math.isfinite, recent)):
+            seen = self._levels(commit)
+            if not (seen and self._done % commit.check_every == 0 and relapsed((*self.state.levels, *seen))):
+                return False
+            level = seen[-1]
         self.held.undo()
-        self.record(Failed(commit.stage, peak_lr(commit.profile), self._close()))
+        self.record(Failed(commit.stage, peak_lr(commit.profile), self._close(), level))
         self._next()
+        return True
+
+    def _levels(self, commit: Commit) -> tuple[float, ...]:
+        """The usual training loss from each check of this stretch to the next."""
+        return levels(self._losses, commit.check_every) if commit.check_every else ()
 
     def _validation_loss(self) -> float:
         measure = partial(average, self.comm, self.host.evaluate, "`evaluate`")

@@ -160,7 +160,7 @@ def test_schedule_warms_up_and_decays_to_zero_in_one_piece():
 def test_run_is_committed_in_stretches_so_that_it_can_be_resumed_between_them():
     _, _, events = run(5000)
     commits = [e.command for e in events if isinstance(e, Asked) and isinstance(e.command, Commit)]
-    assert len(commits) == 5
+    assert len(commits) == 10
     assert sum(profile_steps(c.profile) for c in commits) == 5000
 
 

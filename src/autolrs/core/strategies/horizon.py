@@ -58,6 +58,8 @@ FIRST = (START, START - 1, START + 1)  # tried whatever they show
 RAMP_ONLY = -2.0  # octaves from the landmark where nothing else is known: best in the mean for runs of 250 to 600 steps
 PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
+PIECES, PIECE_STEPS = 10, 50  # of the run in one go: at most so many, of at least so many steps
+CHECKS, CHECK_STEPS = 50, 10  # whether training has relapsed: at most so often, after at least so many steps
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 BELOW_EDGE = -4.0  # octaves, where miniature runs learned nothing: best in the mean of development tasks at 600 steps
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
@@ -311,12 +313,12 @@ def _go_on(state: State, budget: Plan) -> Command:
 
 
 def _stretch(state: State, budget: Plan, peak: float, why: str, octaves: float = 0.0) -> Commit:
-    """The next piece of the run. Pieces exist so that the run can be resumed, or planned anew, between them."""
+    """The next piece of the run. What breaks is undone to its beginning; from there a killed run goes on, too."""
     if state.failures:
-        why = f"a loss was not finite: this stretch is tried again at {RETREAT**state.failures:.3g} of the LR"
+        why = f"training broke: this stretch is tried again at {RETREAT**state.failures:.3g} of the LR"
     total = state.settings.total_steps
     assert total is not None
-    pieces = min(max(total // 1000, 1), 10)
+    pieces = min(max(total // PIECE_STEPS, 1), PIECES)
     done = state.committed_steps
     ends = {*(round(total * (i + 1) / pieces) for i in range(pieces)), *budget.replans}
     end = min(e for e in ends if e > done)
@@ -327,4 +329,5 @@ def _stretch(state: State, budget: Plan, peak: float, why: str, octaves: float =
     if state.settings.keep_best == "auto" and state.validation and not state.look_every and not done:
         looks = look_interval(state, budget)
     guarded = state.all_failures < MAX_FAILURES
-    return Commit(state.stage, cut(profile, 0, steps), None, why, guarded, look_every=looks)
+    check = 0 if state.hard else max(total // CHECKS, CHECK_STEPS)
+    return Commit(state.stage, cut(profile, 0, steps), None, why, guarded, looks, check)

@@ -7,7 +7,7 @@ from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon_plan import warmup_steps
 from autolrs.core.types import Profile, Segment
 
-RETREAT = 0.25  # of the LR, when the run itself meets a loss that is not finite
+RETREAT = 0.25  # of the LR, when training breaks in the run itself
 
 
 def full_profile(settings: Settings, total: int, peak: float) -> Profile:
