@@ -112,6 +112,7 @@ class Settings:
     averaging: bool = False  # train near the average of the weights and end with it; True in PyTorch with "horizon"
     decay_to: float = 0.0  # end of the decay as a share of the peak; .1 with averaging; 1 is none: Schedule-Free's
     replan_at: tuple[float, ...] = ()  # shares of the run at which probes ask for a higher LR; no gain was measured
+    usual_lr: float | None = None  # what such an optimizer usually wants on such a model; short runs go half-way there
     evaluate_cost: float | None = None  # steps' worth of one `evaluate`; None weighs it by its data, or else is 10 / 3
 
     # Range test for lr="auto"
@@ -184,6 +185,8 @@ class Settings:
         _check_float("hold_until", self.hold_until, 0, 1, low_open=False)
         if self.decay_to != 1:  # which is no decay at all
             _check_float("decay_to", self.decay_to, 0, 1, low_open=False)
+        if self.usual_lr is not None:
+            _check_float("usual_lr", self.usual_lr, 0, math.inf)
         if self.evaluate_cost is not None:
             _check_float("evaluate_cost", self.evaluate_cost, 0, math.inf, low_open=False)
         if self.keep_best not in (True, False, "auto"):

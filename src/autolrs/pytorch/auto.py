@@ -29,6 +29,7 @@ from autolrs.pytorch.batch import clone_batch, size_of_batch
 from autolrs.pytorch.per_rank import gathered, own
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, read_losses, scalar
+from autolrs.pytorch.usual import usual_lr
 from autolrs.pytorch.weigh import Weigher
 from autolrs.run.comm import LostRankError, agree, average, first
 from autolrs.run.facade import Facade
@@ -89,7 +90,7 @@ class AutoLRS(Facade):
         if resumed_from is None:
             settings.setdefault("base_lr", float(optimizer.param_groups[0]["lr"]) or None)
             if name == "horizon":
-                settings = {**_defaults(optimizer, total_steps), **settings}
+                settings = {**_defaults(model, optimizer, total_steps), **settings}
             config = Settings.make(total_steps=total_steps, lr=lr, strategy=name, seed=seed, **settings)
         else:
             config = resumed_from
@@ -267,8 +268,8 @@ class AutoLRS(Facade):
             raise ValueError(f"not a state dict of AutoLRS, or of a newer one: version {state_dict.get('autolrs')!r}")
         state_dict = own(state_dict, self.comm, self.host.rng.get())
         saved = State.from_json(state_dict["session"]["state"])
-        # base_lr is only remembered, and an extended run's budget is the checkpoint's.
-        given = {k: v for k, v in self.settings.to_dict().items() if k not in ("base_lr", "total_steps")}
+        # base_lr and usual_lr are only remembered, and an extended run's budget is the checkpoint's.
+        given = {k: v for k, v in self.settings.to_dict().items() if k not in ("base_lr", "usual_lr", "total_steps")}
         if given["evaluate_cost"] is None:  # the checkpoint's may have been weighed
             del given["evaluate_cost"]
         checkpoint.check_same_run("the checkpoint", saved, given, self.session.state.validation)
@@ -449,11 +450,12 @@ class AutoLRS(Facade):
         return StepInfo(self.lr, False, self.committed_steps, self.raw_steps, True, False)
 
 
-def _defaults(optimizer: torch.optim.Optimizer, total_steps: int | None) -> dict[str, Any]:
+def _defaults(model: nn.Module, optimizer: torch.optim.Optimizer, total_steps: int | None) -> dict[str, Any]:
     """Here and not in the core: other frameworks' adapters do not average, and leave the best state to callbacks."""
     if "train_mode" in optimizer.param_groups[0]:  # Schedule-Free averages itself, and wants no decay
         return {"averaging": False, "decay_to": 1.0, "keep_best": "auto"}
-    return {"averaging": (total_steps or 0) >= AVERAGED_STEPS, "keep_best": "auto"}
+    averaging = (total_steps or 0) >= AVERAGED_STEPS
+    return {"averaging": averaging, "keep_best": "auto", "usual_lr": usual_lr(model, optimizer)}
 
 
 def _strategy(strategy: str | Strategy) -> tuple[Strategy, str]:

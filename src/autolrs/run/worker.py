@@ -44,6 +44,7 @@ class Introduction:
     validation: bool
     base_lr: float | None
     start: bytes
+    usual_lr: float | None = None
 
 
 class Worker:
@@ -59,8 +60,8 @@ class Worker:
         """What the training is like, and the state it starts from."""
         self._prepare(settings)
         host = self.host
-        base_lr = getattr(host, "base_lr", None)
-        return Introduction(bool(getattr(host, "validation", False)), base_lr, host.dumps())
+        base_lr, usual_lr = (getattr(host, name, None) for name in ("base_lr", "usual_lr"))
+        return Introduction(bool(getattr(host, "validation", False)), base_lr, host.dumps(), usual_lr)
 
     def run(self, job: Job, fetch: Callable[[Handle], bytes]) -> tuple[list[Event], bytes | None]:
         """Carry `job` out: its events, and its end state where that is needed. `fetch` gets a state that travelled."""

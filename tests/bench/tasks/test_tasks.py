@@ -12,11 +12,21 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
-from autolrs.bench.tasks import PAPER_TASKS, TASKS, _task, data, images, language  # noqa: E402 - torch and sklearn may be missing
+from autolrs.bench.tasks import (  # noqa: E402 - torch and sklearn may be missing
+    PAPER_TASKS,
+    TASKS,
+    _task,
+    data,
+    images,
+    language,
+    short,
+)
 
 DIGITS = ["digits-mlp", "digits-cnn"]
 TABLES = ["digits-logistic", "cancer-mlp", "diabetes-mlp", "friedman-mlp"]
-SHIPPED = [*DIGITS, *TABLES]  # with scikit-learn
+SHORT = [task.name for task in short.SHORT]
+MADE = ["short-taught-adam", "short-taught-sgd", "short-formula-adam"]  # without it
+SHIPPED = [*DIGITS, *TABLES, *SHORT]  # with scikit-learn
 ELSEWHERE = {
     "fashion-mlp": "dataset-fashion-mnist",
     "fashion-cnn": "dataset-fashion-mnist",
@@ -34,7 +44,8 @@ def bare_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("AUTOLRS_DATA", str(tmp_path))
     monkeypatch.setattr(data, "FASHION", tmp_path / "nowhere")
     monkeypatch.setattr(shutil, "which", lambda program: None)
-    readers = (data.fashion_mnist, data.king_james_bible, data.shakespeare, data.digits, data.table)
+    made = (short.taught, short.formula, short.clusters, short.copied_digits)
+    readers = (data.fashion_mnist, data.king_james_bible, data.shakespeare, data.digits, data.table, *made)
     for reader in readers:
         reader.cache_clear()
     yield tmp_path
@@ -58,7 +69,7 @@ def test_every_task_is_known_by_its_name_and_has_a_sane_budget():
         assert task.name == name
         assert 0 < task.lr[0] < task.lr[1] and task.total_steps >= 100
     held_out = {name for name, task in TASKS.items() if task.held_out}
-    assert held_out == {"digits-cnn", "fashion-vit", "shakespeare-gru", *PICTURES, *TABLES}
+    assert held_out == {"digits-cnn", "fashion-vit", "shakespeare-gru", *PICTURES, *TABLES, *SHORT[9:]}
 
 
 def test_a_small_task_has_a_smoke_test_and_no_paper_profile():
@@ -152,7 +163,7 @@ def test_missing_data_is_an_error_that_helps(bare_machine, name, help_text):
         assert str(bare_machine) in str(caught.value)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", [name for name in SHIPPED if name not in MADE])
 def test_without_scikit_learn_its_data_are_missing(bare_machine, monkeypatch, name):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     for ask in (TASKS[name].find_data, lambda: TASKS[name].build(0)):

@@ -39,7 +39,16 @@ from autolrs.core.strategies.horizon_minis import (
     tail,
 )
 from autolrs.core.strategies.horizon_peak import TEMPERATURE, bottom, centre, correction, descent, shortfalls
-from autolrs.core.strategies.horizon_plan import MAX_MINIS, Plan, affords_another, look_interval, plan, ramp_steps
+from autolrs.core.strategies.horizon_plan import (
+    MAX_MINIS,
+    MIN_MINI_STEPS,
+    Plan,
+    affords_another,
+    look_interval,
+    mini_steps,
+    plan,
+    ramp_steps,
+)
 from autolrs.core.strategies.horizon_schedule import RETREAT, rest
 from autolrs.core.types import (
     Command,
@@ -232,7 +241,7 @@ def choose(state: State) -> tuple[float, str]:
     tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
     low, best, high = min(tried), min(tried, key=lambda octave: tried[octave]), max(tried)
     middle, shift = centre(tried), horizon_octaves(state)
-    peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
+    peak, usual = _half_way(state, _within(mark * 2.0 ** (middle - shift), *search_interval(settings)))
     judge = "" if same_scale(state) else " (by training loss: `evaluate` is on another scale)"
     ended = {p.lr: value for p, value in outcomes(state) if isinstance(p, Probed) and math.isfinite(p.forecast.value)}
     doubtful = min((lr for lr, value in ended.items() if math.isinf(value)), default=None)
@@ -246,7 +255,7 @@ def choose(state: State) -> tuple[float, str]:
         shifted = f"they brought the loss down to {fell:.2g} of its start, so {taken}"
     return peak, (
         f"{len(state.probes) - 1} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, weighted centre "
-        f"{mark * 2.0**middle:.3g}; {shifted}: peak {peak:.4g}"
+        f"{mark * 2.0**middle:.3g}; {shifted}{usual}: peak {peak:.4g}"
     )
 
 
@@ -262,8 +271,19 @@ def _without_answer(state: State) -> tuple[float, str]:
         what = f"{len(minis)} miniature runs brought the loss down by no more than batches differ"
         if math.isfinite(edge(state)):
             mark, octaves, name = edge(state), BELOW_EDGE, "edge of divergence"
-    peak = _within(mark * 2.0**octaves, *search_interval(state.settings))
-    return peak, f"{what}: peak {peak:.4g}, {-octaves:g} octaves below the {name} {mark:.4g}"
+    found = _within(mark * 2.0**octaves, *search_interval(state.settings))
+    peak, usual = _half_way(state, found)
+    return peak, f"{what}: {found:.4g}, {-octaves:g} octaves below the {name} {mark:.4g}{usual}: peak {peak:.4g}"
+
+
+def _half_way(state: State, found: float) -> tuple[float, str]:
+    """In a short run, half-way from what was found to what is usual, by an octave at the most; and that in words."""
+    usual, shortest = state.settings.usual_lr, mini_steps(state.settings) <= MIN_MINI_STEPS
+    if usual is None or not shortest:
+        return found, ""
+    octaves = _within(math.log2(usual / found) / 2, -1.0, 1.0)
+    peak = _within(found * 2.0**octaves, *search_interval(state.settings))
+    return peak, f"; half-way to {usual:.3g}, which is usual, since so short a search knows little"
 
 
 def _within(lr: float, low: float, high: float) -> float:

@@ -1,0 +1,188 @@
+"""Runs of 250 to 1000 steps of small networks, on data that ship with scikit-learn or are made by a formula.
+
+What people try a library on: there is money for two to six miniature runs of 20 steps and no more. On the first nine
+the share of what is usual was chosen (docs/research-log.md, "Short runs"); the others were written after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer
+
+from autolrs.bench.tasks import data
+from autolrs.bench.tasks._task import Bundle, Task, supervised
+from autolrs.bench.tasks.data import Split
+
+ADAM_LRS, SGD_LRS = (1e-4, 1e-1), (1e-3, 1.0)
+
+
+class ReadByRows(nn.Module):
+    """A recurrent net that reads a digit row by row."""
+
+    def __init__(self, cell: nn.RNNBase, pool: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.cell, self.pool, self.out = cell, pool, nn.Linear(cell.hidden_size, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.out(self.pool(self.cell(images.flatten(1, 2))[0]))
+        return logits
+
+
+class Patches(nn.Module):
+    """A transformer over the sixteen patches of a digit."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        block = nn.TransformerEncoderLayer(width, 4, 2 * width, 0.0, batch_first=True, norm_first=True)
+        self.embed, self.place = nn.Linear(4, width), nn.Parameter(0.02 * torch.randn(16, width))
+        self.blocks, self.out = nn.TransformerEncoder(block, 2, enable_nested_tensor=False), nn.Linear(width, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        patches = functional.unfold(images, 2, stride=2).transpose(1, 2)
+        logits: Tensor = self.out(self.blocks(self.embed(patches) + self.place).mean(1))
+        return logits
+
+
+def gru() -> nn.Module:
+    return ReadByRows(nn.GRU(8, 48, batch_first=True), lambda states: states[:, -1])
+
+
+def lstm() -> nn.Module:
+    return ReadByRows(nn.LSTM(8, 32, 2, batch_first=True), lambda states: states.mean(1))
+
+
+def perceptron(inputs: int, outputs: int, width: int, act: type[nn.Module] = nn.ReLU) -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(inputs, width), act(), nn.Linear(width, width), act(), nn.Linear(width, outputs)
+    )
+
+
+def convolution_net() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 10),
+    )  # fmt: skip
+
+
+def normalised_net() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+def wide_net() -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 512), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 512), nn.GELU(),
+        nn.Linear(512, 10),
+    )  # fmt: skip
+
+
+@lru_cache
+def taught() -> Split:
+    """What a random network says about random numbers, with a little noise."""
+    source = torch.Generator().manual_seed(5)
+    inputs, first = (torch.randn(*shape, generator=source) for shape in ((8000, 20), (20, 32)))
+    last, noise = (torch.randn(*shape, generator=source) for shape in ((32, 1), (8000, 1)))
+    return _split(inputs, torch.tanh(2 * inputs @ first / 20**0.5) @ last / 32**0.5 + 0.05 * noise)
+
+
+@lru_cache
+def formula() -> Split:
+    source = torch.Generator().manual_seed(9)
+    x = 2 * torch.rand(6000, 6, generator=source) - 1
+    a, b, c, d, e, _ = x.split(1, 1)
+    noise = 0.1 * torch.randn(6000, 1, generator=source)
+    return _split(x, torch.sin(3 * a) * b + c**2 - torch.exp(-d * e) + noise)
+
+
+@lru_cache
+def clusters() -> Split:
+    data.find_scikit_learn()
+    from sklearn.datasets import make_classification
+
+    x, y = make_classification(6000, 30, n_informative=12, n_classes=5, n_clusters_per_class=2, random_state=3)
+    return _split(torch.tensor(x, dtype=torch.float32), torch.tensor(y))
+
+
+@lru_cache
+def copied_digits() -> Split:
+    return Split(*((images, images.flatten(1)) for images, _ in data.digits()))
+
+
+def _split(inputs: Tensor, targets: Tensor) -> Split:
+    order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(1))
+    ends = [round(share * len(order)) for share in (0.0, 0.6, 0.8, 1.0)]
+    return Split(*((inputs[order[a:b]], targets[order[a:b]]) for a, b in pairwise(ends)))
+
+
+def _adam(net: nn.Module) -> Optimizer:
+    return Adam(net.parameters(), lr=1e-3)
+
+
+def _adamw(net: nn.Module) -> Optimizer:
+    return AdamW(net.parameters(), lr=1e-3, weight_decay=0.01)
+
+
+def _nadam(net: nn.Module) -> Optimizer:
+    return NAdam(net.parameters(), lr=1e-3)
+
+
+def _plain_sgd(net: nn.Module) -> Optimizer:
+    return SGD(net.parameters(), lr=0.1)
+
+
+def _momentum(net: nn.Module) -> Optimizer:
+    return SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+
+def _nesterov(net: nn.Module) -> Optimizer:
+    return SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
+
+
+def _task(
+    name: str,
+    steps: int,
+    split: Callable[[], Split],
+    batch: int,
+    model: Callable[[], nn.Module],
+    optimizer: Callable[[nn.Module], Optimizer],
+    *,
+    held_out: bool = False,
+) -> Task:
+    def build(seed: int) -> Bundle:
+        return supervised(split(), seed, batch, model, optimizer)
+
+    def find_data() -> None:
+        if split not in (taught, formula):
+            data.find_scikit_learn()
+
+    lrs = ADAM_LRS if optimizer in (_adam, _adamw, _nadam) else SGD_LRS
+    return Task(f"short-{name}", steps, lrs, build, held_out=held_out, find_data=find_data)
+
+
+SHORT = (
+    _task("mlp-adamw", 300, data.digits, 64, lambda: perceptron(64, 10, 128), _adamw),
+    _task("cnn-adam", 500, data.digits, 32, convolution_net, _adam),
+    _task("gru-adam", 600, data.digits, 32, gru, _adam),
+    _task("vit-adamw", 600, data.digits, 64, Patches, _adamw),
+    _task("autoencoder-adam", 600, copied_digits, 32, lambda: perceptron(64, 64, 48), _adam),
+    _task("taught-adam", 600, taught, 64, lambda: perceptron(20, 1, 64), _adam),
+    _task("mlp-sgd", 800, data.digits, 32, lambda: perceptron(64, 10, 128), _plain_sgd),
+    _task("taught-sgd", 1000, taught, 32, lambda: perceptron(20, 1, 64, nn.Tanh), _nesterov),
+    _task("batchnorm-sgd", 1000, data.digits, 64, normalised_net, _nesterov),
+    _task("clusters-adamw", 400, clusters, 32, lambda: perceptron(30, 5, 96), _adamw, held_out=True),
+    _task("clusters-nadam", 600, clusters, 64, lambda: perceptron(30, 5, 48, nn.Tanh), _nadam, held_out=True),
+    _task("clusters-sgd", 800, clusters, 32, lambda: perceptron(30, 5, 96), _momentum, held_out=True),
+    _task("formula-adam", 800, formula, 64, lambda: perceptron(6, 1, 80, nn.SiLU), _adam, held_out=True),
+    _task("lstm-adam", 700, data.digits, 64, lstm, _adam, held_out=True),
+    _task("wide-adamw", 250, data.digits, 32, wide_net, _adamw, held_out=True),
+    _task("wide-longer-adamw", 600, data.digits, 32, wide_net, _adamw, held_out=True),
+)

@@ -1,0 +1,34 @@
+"""The LR that an optimizer usually wants on a model, before anything is tried; known for Adam and those like it.
+
+Their steps have the size of the LR whatever the gradients are. What such a step does to a layer's output grows with the
+number of its inputs, so the LR that a network bears falls with its width (Yang & Hu 2021). In the middle of the layers
+that is close to what short runs of small networks turned out to want, within a factor of 2 on most of fourteen tasks
+(docs/research-log.md, "Short runs").
+"""
+
+from __future__ import annotations
+
+from statistics import geometric_mean
+
+import torch
+from torch import nn
+
+SCALE_FREE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam)
+TIMES_INPUTS = 0.8  # the LR times the inputs of a layer; .6 to 1.1 do as well
+
+
+def usual_lr(model: nn.Module, optimizer: torch.optim.Optimizer) -> float | None:
+    """.8 over the number of inputs to a layer, in the geometric mean; None for other optimizers and where none is seen.
+
+    Tables of embeddings do not count: whatever their size, a step changes the rows that were looked up.
+
+    >>> net = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 10))
+    >>> usual_lr(net, torch.optim.Adam(net.parameters())), usual_lr(net, torch.optim.SGD(net.parameters()))
+    (0.0125, None)
+    """
+    if type(optimizer) not in SCALE_FREE:
+        return None
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
+    trained = (p for group in optimizer.param_groups for p in group["params"] if p.requires_grad)
+    inputs = [p.numel() // len(p) for p in trained if p.ndim > 1 and p.numel() and id(p) not in tables]
+    return float(f"{TIMES_INPUTS / geometric_mean(inputs):.3g}") if inputs else None

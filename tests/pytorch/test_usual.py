@@ -1,0 +1,93 @@
+"""What Adam usually wants on a model, and what short runs make of it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from autolrs import AutoLRS
+from autolrs.core.types import Noted
+from autolrs.pytorch.usual import SCALE_FREE, usual_lr
+
+
+def net(width=16):
+    return nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1))
+
+
+@pytest.mark.parametrize("optimizer", SCALE_FREE)
+def test_it_falls_with_the_width(optimizer):
+    narrow, wide = (usual_lr(model, optimizer(model.parameters())) for model in (net(16), net(64)))
+    assert narrow == pytest.approx(0.8 / 8, rel=1e-2)  # four inputs and sixteen; BatchNorm and biases have none
+    assert wide == pytest.approx(narrow / 2, rel=1e-2)
+
+
+def test_convolutions_count_what_they_look_at_and_embeddings_do_not_count():
+    model = nn.Sequential(nn.Embedding(1000, 8), nn.Conv1d(8, 4, 3))
+    assert usual_lr(model, torch.optim.Adam(model.parameters())) == pytest.approx(0.8 / 24, rel=1e-2)
+
+
+def test_only_what_is_trained_counts():
+    model = net()
+    model[0].requires_grad_(False)
+    assert usual_lr(model, torch.optim.Adam(model.parameters())) == pytest.approx(0.8 / 16, rel=1e-2)
+    assert usual_lr(model, torch.optim.Adam(model[3].parameters())) == pytest.approx(0.8 / 16, rel=1e-2)
+
+
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.RMSprop])
+def test_of_other_optimizers_nothing_is_known(make):
+    model = net()
+    assert usual_lr(model, make(model.parameters(), lr=0.1)) is None
+
+
+def test_a_model_without_layers_has_none():
+    model = nn.BatchNorm1d(4)
+    assert usual_lr(model, torch.optim.Adam(model.parameters())) is None
+
+
+def peak(total, make=torch.optim.Adam, **settings):
+    torch.manual_seed(0)
+    model = net()
+    x = torch.randn(256, 4)
+    data = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True).sin())
+    optimizer, notes = make(model.parameters(), lr=1e-3), []
+    auto = AutoLRS(model, optimizer, total_steps=total, **settings)
+    auto.on_event(lambda event: notes.append(event.message) if isinstance(event, Noted) else None)
+    for features, target in auto.batches(torch.utils.data.DataLoader(data, batch_size=32)):
+        loss = nn.functional.mse_loss(model(features), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if not auto.step(loss).exploring:
+            break
+    return max(segment.lr_end for segment in auto.session.command.profile), notes, auto.settings.usual_lr
+
+
+@pytest.mark.parametrize("total", [300, 600])
+def test_a_short_run_goes_half_way_and_says_so(total):
+    plain, said, _ = peak(total, usual_lr=None)
+    assert not any("usual" in note for note in said)
+    found, said, usual = peak(total)
+    assert usual == pytest.approx(0.8 / 8, rel=1e-2)
+    octaves = math.log2(usual / plain) / 2
+    assert math.log2(found / plain) == pytest.approx(max(-1.0, min(octaves, 1.0)), abs=0.01)
+    assert sum(f"half-way to {usual:.3g}, which is usual" in note for note in said) == 1
+
+
+def test_it_never_leads_further_than_an_octave_nor_out_of_the_interval():
+    plain, _, _ = peak(600, usual_lr=None)
+    assert peak(600, usual_lr=1e6)[0] == pytest.approx(2 * plain)
+    assert peak(600, usual_lr=1e-9)[0] == pytest.approx(plain / 2)
+    assert peak(600, usual_lr=10.0, lr=(1e-5, 1e-3))[0] <= 1e-3 * (1 + 1e-9)
+
+
+def test_longer_runs_and_other_optimizers_rest_on_their_search_alone():
+    assert peak(1100)[0] == peak(1100, usual_lr=None)[0]
+    assert peak(600, torch.optim.SGD)[2] is None
+
+
+def test_an_lr_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="`usual_lr` must be"):
+        peak(600, usual_lr=0.0)
