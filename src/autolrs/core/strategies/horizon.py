@@ -9,7 +9,7 @@ higher peak than a long one: the horizon correction.
    below the landmark, then downwards and upwards while that is promising, until the money is spent.
    One that diverges is stopped, and so is one (after the first three) that is clearly losing.
 3. The peak is the mean of their log LRs weighted by how well they did, lowered by the horizon correction: the less,
-   the further down they brought the loss.
+   the further down they brought the loss. In a short run it goes half-way to the usual LR, where one is known.
 4. Everything is put back, and the whole run is trained from step 0. With `replan_at`, miniature anneals part-way ask
    whether the LR may be higher (horizon_replan.py).
 
