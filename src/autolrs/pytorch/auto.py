@@ -39,7 +39,7 @@ from autolrs.run.session import Session
 from autolrs.run.steps import RunIsOverError, StepInfo
 from autolrs.run.trackers import Trackers
 
-AVERAGED_STEPS = 500  # below this, averaging was not measured (docs/research-log.md)
+AVERAGED_STEPS = 250  # below this, averaging was not measured (docs/research-log.md)
 _QUIET_BATCHES = 1000  # batches without a step after which `batches` says that `step` was forgotten
 
 
