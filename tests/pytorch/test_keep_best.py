@@ -124,7 +124,7 @@ def test_weights_buffers_and_optimizer_state_are_those_of_the_best_step(values):
     def keep(event):
         if isinstance(event, Looked) and auto.best == event:
             weights = copy.deepcopy(model)
-            if values.get("averaging") and auto.session.command is not None:
+            if auto.settings.averaging and auto.session.command is not None:
                 weights = auto.averaged_model
             kept.update(model=tensors(weights), state=copy.deepcopy(optimizer_tensors(optimizer)))
 

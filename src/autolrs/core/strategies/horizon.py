@@ -64,7 +64,7 @@ from autolrs.core.types import (
 
 START = -2  # octaves from the landmark, which lies at the edge of divergence, to where the best peak usually is
 FIRST = (START, START - 1, START + 1)  # tried whatever they show
-RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best in the mean for runs of 250 to 400 steps
+RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best in the mean for 250 to 400 steps
 PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
 PIECES, PIECE_STEPS = 10, 50  # of the run in one go: at most so many, of at least so many steps
