@@ -78,9 +78,17 @@ def test_a_short_run_goes_half_way_and_says_so(total):
 
 def test_it_never_leads_further_than_an_octave_nor_out_of_the_interval():
     plain, _, _ = peak(600, usual_lr=None)
-    assert peak(600, usual_lr=1e6)[0] == pytest.approx(2 * plain)
-    assert peak(600, usual_lr=1e-9)[0] == pytest.approx(plain / 2)
-    assert peak(600, usual_lr=10.0, lr=(1e-5, 1e-3))[0] <= 1e-3 * (1 + 1e-9)
+    assert peak(600, usual_lr=15 * plain)[0] == pytest.approx(2 * plain)
+    assert peak(600, usual_lr=plain / 15)[0] == pytest.approx(plain / 2)
+    assert peak(600, usual_lr=5e-3, lr=(1e-5, 1e-3))[0] <= 1e-3 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("factor", [17.0, 1 / 17.0])
+def test_what_is_far_from_usual_is_another_case(factor):
+    """As a network that was trained before, and wants a hundredth of it."""
+    plain, _, _ = peak(600, usual_lr=None)
+    found, said, _ = peak(600, usual_lr=factor * plain)
+    assert found == plain and not any("usual" in note for note in said)
 
 
 def test_longer_runs_and_other_optimizers_rest_on_their_search_alone():

@@ -69,6 +69,7 @@ PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
 PIECES, PIECE_STEPS = 10, 50  # of the run in one go: at most so many, of at least so many steps
 CHECKS, CHECK_STEPS = 50, 10  # whether training has relapsed: at most so often, after at least so many steps
+UNUSUAL = 4.0  # octaves from what is usual: 2 to 3 by chance in short searches, 5 where a network is fine-tuned
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 BELOW_EDGE = -4.0  # octaves, where miniature runs learned nothing: best in the mean of development tasks at 600 steps
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
@@ -277,9 +278,12 @@ def _without_answer(state: State) -> tuple[float, str]:
 
 
 def _half_way(state: State, found: float) -> tuple[float, str]:
-    """In a short run, half-way from what was found to what is usual, by an octave at the most; and that in words."""
+    """In a short run, half-way from what was found to what is usual, by an octave at the most; and that in words.
+
+    Where these lie too far apart, the case is another one, as that of a network that was trained before.
+    """
     usual, shortest = state.settings.usual_lr, mini_steps(state.settings) <= MIN_MINI_STEPS
-    if usual is None or not shortest:
+    if usual is None or not shortest or abs(math.log2(usual / found)) > UNUSUAL:
         return found, ""
     octaves = _within(math.log2(usual / found) / 2, -1.0, 1.0)
     peak = _within(found * 2.0**octaves, *search_interval(state.settings))
