@@ -158,7 +158,7 @@ Rivals are three schedules, tuned as above. Not in the mean above.
 - **horizon** is 18 % above the best tuned schedule in the mean, and so **misses** its aim; tuned cosine and linear are
   11 and 15 % above it, WSD 3 %. On the twelve with Adam it is 8 % above, on the four with SGD 54 %; on the seven held
   out 9 %. Before peaks went half-way to what is usual and runs below 500 steps were averaged, the six with Adam of the
-  first nine had 24 instead of 8 %, the six held out 19 instead of 7 % ([research log](research-log.md#short-runs);
+  first nine had 24 instead of 9 %, the six held out 19 instead of 7 % ([research log](research-log.md#short-runs);
   those rows are not kept).
 - **What is lost is lost by the peak**: at the right one its schedule is level with the rivals' or better on most. With
   SGD searches of 20 steps end one to two octaves too low (taught-sgd), or at the edge of a cliff (mlp-sgd).
