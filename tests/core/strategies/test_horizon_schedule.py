@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from itertools import pairwise
 
@@ -248,3 +249,24 @@ def test_runs_that_are_well_are_never_undone(problem, total):
         for host in (SimulatedHost(seed, problem, batch_noise=0.5), Hard(seed, problem)):
             config = Settings.make(total_steps=total, strategy="horizon", averaging=True)
             assert drive(Session(host, config, Horizon(), stream=host.stream), host).all_failures == 0
+
+
+@pytest.mark.parametrize("stop", [1700, 2100, 2230, 2330, 3000])
+def test_a_run_that_relapses_goes_on_from_a_checkpoint_as_it_would_have(stop):
+    """Before the relapse, in it, after it was undone, and later."""
+    ends = []
+    host = Spiking()
+    config = Settings.make(total_steps=4000, strategy="horizon", averaging=True)
+    session = Session(host, config, Horizon(), stream=host.stream)
+    host.bears = 0.1
+    session.begin()
+    while session.raw_steps < stop:
+        session.step(host.step())
+    saved, other = copy.deepcopy(session.state_dict()), copy.deepcopy(host)
+    again = Session(other, config, Horizon(), stream=other.stream)
+    again.load_state_dict(saved)
+    for going, at in ((session, host), (again, other)):
+        while not going.done:
+            going.step(at.step())
+        ends.append((going.state.schedule, going.state.levels, going.state.all_failures, at.evaluate()))
+    assert ends[0] == ends[1] and ends[0][2] > 0
