@@ -39,7 +39,7 @@ def test_case(report, case):
 def toy_in_torch(strategy):
     w = torch.nn.ParameterDict({"w": torch.ones(2)})
     optimizer = torch.optim.SGD(w.parameters(), lr=0.1)
-    auto = autolrs.AutoLRS(w, optimizer, strategy=strategy, **TOY[strategy])
+    auto = autolrs.AutoLRS(w, optimizer, strategy=strategy, averaging=False, **TOY[strategy])
     for _ in auto.batches([0] * 5):
         loss = 0.5 * (torch.tensor([1.0, 0.05]) * w["w"] * w["w"]).sum() + 0.1
         optimizer.zero_grad()

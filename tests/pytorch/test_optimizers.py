@@ -306,8 +306,8 @@ def test_schedule_free_gets_an_lr_and_neither_decay_nor_a_second_average():
 
 def test_runs_long_enough_are_averaged_by_default_and_short_ones_are_not():
     model, optimizer, _ = make()
-    assert autolrs.AutoLRS(model, optimizer, total_steps=500).settings.averaging
+    assert autolrs.AutoLRS(model, optimizer, total_steps=250).settings.averaging
     model, optimizer, _ = make()
-    assert not autolrs.AutoLRS(model, optimizer, total_steps=499).settings.averaging
+    assert not autolrs.AutoLRS(model, optimizer, total_steps=249).settings.averaging
     model, optimizer, _ = make()
     assert not autolrs.AutoLRS(model, optimizer, **PAPER).settings.averaging

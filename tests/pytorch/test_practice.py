@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import autolrs
 
-HORIZON = {"total_steps": 300}
+HORIZON = {"total_steps": 300, "averaging": False}
 
 
 class Loop:
