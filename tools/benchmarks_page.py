@@ -138,6 +138,7 @@ class Section(NamedTuple):
     table: str
     of: Callable[[Row], bool]
     words: str
+    summed: bool = False  # whether the table over all tasks is shown too
 
 
 def ablated(row: Row) -> bool:
@@ -164,6 +165,7 @@ Rivals are three schedules, tuned as above. Not in the mean above.
   SGD searches of 20 steps end one to two octaves too low (taught-sgd), or at the edge of a cliff (mlp-sgd).
 - **Six runs of tuning** pay here: valleys are steep, since losses end near 0.
 """,
+        summed=True,
     ),
     Section(
         "Tables of numbers",
@@ -336,8 +338,7 @@ def render() -> str:
             tables = (RESULTS / "tables" / "forecasters.md").read_text()
         else:
             made = TABLES[section.table]([row for row in rows if section.of(row)])
-            summed = section.heading == "Short runs"
-            tables = FORMATS["markdown"]([table for table in made if summed or table.title != "Over tasks"])
+            tables = FORMATS["markdown"]([table for table in made if section.summed or table.title != "Over tasks"])
         parts.append(f"## {section.heading}\n\n{section.words.strip()}\n\n{tables}")
     return "\n".join([*parts, END])
 

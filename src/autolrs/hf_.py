@@ -288,7 +288,7 @@ class _Unguarded:
 
     def decide(self, state: State) -> Command:
         command = self._strategy.decide(state)
-        return replace(command, guarded=False) if isinstance(command, Commit) else command
+        return replace(command, guarded=False, check_every=0) if isinstance(command, Commit) else command
 
 
 class _Upcoming:

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorData
 
 import autolrs
 from autolrs.core.types import encode
+from autolrs.pytorch.usual import usual_lr
 from autolrs.run import journal
 
 HORIZON = {"total_steps": 400, "lr": (1e-3, 1.0), "max_cost": 1.6}
@@ -145,6 +146,13 @@ def bad_loss_on_one_rank(rank, size, folder):
     return {"failed": [encode(e) for e in events if type(e).__name__ == "Failed"], "schedule": auto.schedule.to_json()}
 
 
+def usual_of_parts(rank, size, folder):
+    """Ranks that hold parts of a model of different width; what is known there, and what the run goes by."""
+    part = torch.nn.Linear(6 * 4**rank, 3)
+    optimizer = torch.optim.Adam(part.parameters())
+    return {"own": usual_lr(part, optimizer), "run": autolrs.AutoLRS(part, optimizer, **HORIZON).settings.usual_lr}
+
+
 def message(act):
     try:
         act()
@@ -183,7 +191,7 @@ def main(folder):
     single = {name: whole_run(0, 1, lambda model: model, **settings) for name, settings in RUNS.items()}
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
-    checks = (schedules, probes_leave_no_trace, shards_seen, bad_loss_on_one_rank, refusals)
+    checks = (schedules, probes_leave_no_trace, shards_seen, bad_loss_on_one_rank, usual_of_parts, refusals)
     found = {check.__name__: check(rank, size, folder) for check in checks}
     found["single"] = single
     found["journal"] = [encode(e) for e in journal.read(folder / "bad")]

@@ -67,6 +67,12 @@ def test_epochs_pass_and_probes_replay_the_right_shard_on_every_rank(ranks):
     assert not {n for batch in first for n in batch} & {n for batch in second for n in batch}
 
 
+def test_rank_0_says_what_is_usual_where_ranks_hold_other_parts_of_a_model(ranks):
+    first, second = (rank["usual_of_parts"] for rank in ranks)
+    assert first["own"] != second["own"]
+    assert first["run"] == second["run"] == first["own"]
+
+
 def test_a_nan_on_one_rank_is_undone_on_all_and_named(ranks):
     first, second = (rank["bad_loss_on_one_rank"] for rank in ranks)
     assert first == second and len(first["failed"]) == 1

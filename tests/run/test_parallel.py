@@ -71,6 +71,15 @@ def final(driver):
 # One worker
 
 
+def test_what_the_training_says_is_usual_is_taken_unless_it_is_given():
+    class Told(SimulatedHost):
+        usual_lr = 0.25
+
+    for told, expected in (({}, 0.25), ({"usual_lr": 0.5}, 0.5)):
+        driver, _, _ = parallel(horizon(600, **told), 1, Told)
+        assert driver.state.settings.usual_lr == expected
+
+
 @pytest.mark.parametrize(
     ("settings", "make"),
     [

@@ -90,7 +90,7 @@ class AutoLRS(Facade):
         if resumed_from is None:
             settings.setdefault("base_lr", float(optimizer.param_groups[0]["lr"]) or None)
             if name == "horizon":
-                settings = {**_defaults(model, optimizer, total_steps), **settings}
+                settings = {**_defaults(optimizer, total_steps), **settings}
             config = Settings.make(total_steps=total_steps, lr=lr, strategy=name, seed=seed, **settings)
         else:
             config = resumed_from
@@ -102,6 +102,9 @@ class AutoLRS(Facade):
             "checkpoint_every": checkpoint_every,
         }
         agree(self.comm, {**config.to_dict(), **given}, "the start")
+        if name == "horizon" and resumed_from is None and "usual_lr" not in settings:
+            # Rank 0 decides: others may hold other parts of the model.
+            config = config.with_(usual_lr=first(self.comm, lambda: usual_lr(model, optimizer), "the usual LR"))
         self.host = TorchHost(model, optimizer, evaluate)
         self._averager = Averager(model, optimizer) if config.averaging else None
         if self._averager is not None:  # its state is part of the training's: probes and failed stretches put it back
@@ -450,12 +453,11 @@ class AutoLRS(Facade):
         return StepInfo(self.lr, False, self.committed_steps, self.raw_steps, True, False)
 
 
-def _defaults(model: nn.Module, optimizer: torch.optim.Optimizer, total_steps: int | None) -> dict[str, Any]:
+def _defaults(optimizer: torch.optim.Optimizer, total_steps: int | None) -> dict[str, Any]:
     """Here and not in the core: other frameworks' adapters do not average, and leave the best state to callbacks."""
     if "train_mode" in optimizer.param_groups[0]:  # Schedule-Free averages itself, and wants no decay
         return {"averaging": False, "decay_to": 1.0, "keep_best": "auto"}
-    averaging = (total_steps or 0) >= AVERAGED_STEPS
-    return {"averaging": averaging, "keep_best": "auto", "usual_lr": usual_lr(model, optimizer)}
+    return {"averaging": (total_steps or 0) >= AVERAGED_STEPS, "keep_best": "auto"}
 
 
 def _strategy(strategy: str | Strategy) -> tuple[Strategy, str]:

@@ -390,8 +390,9 @@ class Session:
         """Undo a guarded stretch, if training broke in it."""
         level = None
         if all(map(math.isfinite, recent)):
-            seen = self._levels(commit)
-            if not (seen and self._done % commit.check_every == 0 and relapsed((*self.state.levels, *seen))):
+            due = commit.check_every and self._done % commit.check_every == 0
+            seen = (*self.state.levels, *self._levels(commit)) if due else ()
+            if not relapsed(seen):
                 return False
             level = seen[-1]
         self.held.undo()

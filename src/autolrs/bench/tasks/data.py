@@ -121,7 +121,12 @@ def table(name: str) -> Split:
     inputs = torch.tensor(((columns - columns.mean(0)) / columns.std(0))[order], dtype=torch.float32)
     labels = np.issubdtype(answers.dtype, np.integer)
     targets = torch.tensor(answers[order]) if labels else torch.tensor(answers[order, None], dtype=torch.float32)
-    ends = [round(share * len(order)) for share in (0.0, 0.6, 0.8, 1.0)]
+    return three_parts(inputs, targets)
+
+
+def three_parts(inputs: Tensor, targets: Tensor) -> Split:
+    """Three fifths of the rows to train, a fifth to validate, a fifth to test; in the order they have."""
+    ends = [round(share * len(targets)) for share in (0.0, 0.6, 0.8, 1.0)]
     return Split(*((inputs[a:b], targets[a:b]) for a, b in pairwise(ends)))
 
 

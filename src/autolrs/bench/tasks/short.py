@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +17,7 @@ from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer
 from autolrs.bench.tasks import data
 from autolrs.bench.tasks._task import Bundle, Task, supervised
 from autolrs.bench.tasks.data import Split
+from autolrs.bench.tasks.tables import perceptron
 
 ADAM_LRS, SGD_LRS = (1e-4, 1e-1), (1e-3, 1.0)
 
@@ -55,12 +55,6 @@ def gru() -> nn.Module:
 
 def lstm() -> nn.Module:
     return ReadByRows(nn.LSTM(8, 32, 2, batch_first=True), lambda states: states.mean(1))
-
-
-def perceptron(inputs: int, outputs: int, width: int, act: type[nn.Module] = nn.ReLU) -> nn.Module:
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(inputs, width), act(), nn.Linear(width, width), act(), nn.Linear(width, outputs)
-    )
 
 
 def convolution_net() -> nn.Module:
@@ -119,8 +113,7 @@ def copied_digits() -> Split:
 
 def _split(inputs: Tensor, targets: Tensor) -> Split:
     order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(1))
-    ends = [round(share * len(order)) for share in (0.0, 0.6, 0.8, 1.0)]
-    return Split(*((inputs[order[a:b]], targets[order[a:b]]) for a, b in pairwise(ends)))
+    return data.three_parts(inputs[order], targets[order])
 
 
 def _adam(net: nn.Module) -> Optimizer:

@@ -13,9 +13,9 @@ from autolrs.bench.tasks import data
 from autolrs.bench.tasks._task import Bundle, Task, supervised
 
 
-def perceptron(inputs: int, outputs: int, width: int = 64) -> nn.Module:
+def perceptron(inputs: int, outputs: int, width: int = 64, act: type[nn.Module] = nn.ReLU) -> nn.Module:
     return nn.Sequential(
-        nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, outputs)
+        nn.Flatten(), nn.Linear(inputs, width), act(), nn.Linear(width, width), act(), nn.Linear(width, outputs)
     )
 
 

@@ -353,5 +353,5 @@ def _stretch(state: State, budget: Plan, peak: float, why: str, octaves: float =
     if state.settings.keep_best == "auto" and state.validation and not state.look_every and not done:
         looks = look_interval(state, budget)
     guarded = state.all_failures < MAX_FAILURES
-    check = 0 if state.hard else max(total // CHECKS, CHECK_STEPS)
+    check = max(total // CHECKS, CHECK_STEPS) if guarded and not state.hard else 0
     return Commit(state.stage, cut(profile, 0, steps), None, why, guarded, looks, check)
