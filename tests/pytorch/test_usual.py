@@ -10,7 +10,7 @@ from torch import nn
 
 from autolrs import AutoLRS
 from autolrs.core.types import Noted
-from autolrs.pytorch.usual import SCALE_FREE, usual_lr
+from autolrs.pytorch.usual import SCALE_FREE, proportional_steps, usual_lr
 
 
 def net(width=16):
@@ -47,11 +47,11 @@ def test_a_model_without_layers_has_none():
     assert usual_lr(model, torch.optim.Adam(model.parameters())) is None
 
 
-def peak(total, make=torch.optim.Adam, **settings):
+def peak(total, make=torch.optim.Adam, target=torch.sin, **settings):
     torch.manual_seed(0)
     model = net()
     x = torch.randn(256, 4)
-    data = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True).sin())
+    data = torch.utils.data.TensorDataset(x, target(x.sum(1, keepdim=True)))
     optimizer, notes = make(model.parameters(), lr=1e-3), []
     auto = AutoLRS(model, optimizer, total_steps=total, **settings)
     auto.on_event(lambda event: notes.append(event.message) if isinstance(event, Noted) else None)
@@ -94,6 +94,26 @@ def test_what_is_far_from_usual_is_another_case(factor):
 def test_longer_runs_and_other_optimizers_rest_on_their_search_alone():
     assert peak(1100)[0] == peak(1100, usual_lr=None)[0]
     assert peak(600, torch.optim.SGD)[2] is None
+
+
+def test_steps_of_sgd_are_proportional_to_gradients_and_those_of_what_is_built_on_it_may_not_be():
+    class Clipped(torch.optim.SGD):
+        pass
+
+    model = net()
+    made = {make: make(model.parameters(), lr=0.1) for make in (torch.optim.SGD, Clipped, *SCALE_FREE)}
+    assert [make for make, optimizer in made.items() if proportional_steps(optimizer)] == [torch.optim.SGD]
+    for make, known in ((torch.optim.SGD, True), (torch.optim.Adam, False)):
+        auto = AutoLRS(model, make(model.parameters(), lr=0.1), total_steps=600)
+        assert auto.settings.proportional_steps == known
+    given = AutoLRS(model, torch.optim.SGD(model.parameters(), lr=0.1), total_steps=600, proportional_steps=False)
+    assert not given.settings.proportional_steps
+
+
+@pytest.mark.parametrize(("total", "sought"), [(600, True), (1100, True), (2000, False)])
+def test_short_runs_of_sgd_say_up_to_which_lr_they_did_well(total, sought):
+    _, said, _ = peak(total, torch.optim.SGD, lambda x: x + 5)
+    assert any("well up to" in note for note in said) == sought
 
 
 def test_an_lr_that_is_none_is_refused():

@@ -29,7 +29,7 @@ from autolrs.pytorch.batch import clone_batch, size_of_batch
 from autolrs.pytorch.per_rank import gathered, own
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, read_losses, scalar
-from autolrs.pytorch.usual import usual_lr
+from autolrs.pytorch.usual import proportional_steps, usual_lr
 from autolrs.pytorch.weigh import Weigher
 from autolrs.run.comm import LostRankError, agree, average, first
 from autolrs.run.facade import Facade
@@ -271,8 +271,9 @@ class AutoLRS(Facade):
             raise ValueError(f"not a state dict of AutoLRS, or of a newer one: version {state_dict.get('autolrs')!r}")
         state_dict = own(state_dict, self.comm, self.host.rng.get())
         saved = State.from_json(state_dict["session"]["state"])
-        # base_lr and usual_lr are only remembered, and an extended run's budget is the checkpoint's.
-        given = {k: v for k, v in self.settings.to_dict().items() if k not in ("base_lr", "usual_lr", "total_steps")}
+        # What the optimizer says is only remembered, and an extended run's budget is the checkpoint's.
+        remembered = ("base_lr", "usual_lr", "proportional_steps", "total_steps")
+        given = {k: v for k, v in self.settings.to_dict().items() if k not in remembered}
         if given["evaluate_cost"] is None:  # the checkpoint's may have been weighed
             del given["evaluate_cost"]
         checkpoint.check_same_run("the checkpoint", saved, given, self.session.state.validation)
@@ -457,7 +458,8 @@ def _defaults(optimizer: torch.optim.Optimizer, total_steps: int | None) -> dict
     """Here and not in the core: other frameworks' adapters do not average, and leave the best state to callbacks."""
     if "train_mode" in optimizer.param_groups[0]:  # Schedule-Free averages itself, and wants no decay
         return {"averaging": False, "decay_to": 1.0, "keep_best": "auto"}
-    return {"averaging": (total_steps or 0) >= AVERAGED_STEPS, "keep_best": "auto"}
+    averaging = (total_steps or 0) >= AVERAGED_STEPS
+    return {"averaging": averaging, "keep_best": "auto", "proportional_steps": proportional_steps(optimizer)}
 
 
 def _strategy(strategy: str | Strategy) -> tuple[Strategy, str]:

@@ -1,9 +1,9 @@
-"""The LR that an optimizer usually wants on a model, before anything is tried; known for Adam and those like it.
+"""What is known of an optimizer before anything is tried: its steps' size, and the LR that it usually wants on a model.
 
-Their steps have the size of the LR whatever the gradients are. What such a step does to a layer's output grows with the
-number of its inputs, so the LR that a network bears falls with its width (Yang & Hu 2021). In the middle of the layers
-that is close to what short runs of small networks turned out to want, within a factor of 2 on most of fourteen tasks
-(docs/research-log.md, "Short runs").
+The latter for Adam and those like it. Their steps have the size of the LR whatever the gradients are. What such a step
+does to a layer's output grows with the number of its inputs, so the LR that a network bears falls with its width (Yang
+& Hu 2021). In the middle of the layers that is close to what short runs of small networks turned out to want, within a
+factor of 2 on most of fourteen tasks (docs/research-log.md, "Short runs").
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ from torch import nn
 
 SCALE_FREE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam)
 TIMES_INPUTS = 0.8  # the LR times the inputs of a layer; .6 to 1.1 do as well
+
+
+def proportional_steps(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether steps are as large as gradients times the LR: those of SGD, and of nothing that is built on it."""
+    return type(optimizer) is torch.optim.SGD
 
 
 def usual_lr(model: nn.Module, optimizer: torch.optim.Optimizer) -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autolrs.core.strategies import horizon
-from autolrs.core.strategies.horizon_peak import centre, weights
+from autolrs.core.strategies.horizon_peak import weights
 from autolrs.report.figures import Line, single
 from autolrs.report.info import Array, RunInfo
 
@@ -22,7 +22,7 @@ class MiniRun:
     losses: Line
     value: float
     shortfall: float
-    weight: float  # in the choice; all sum to 1, or are 0 where the peak is not theirs
+    weight: float  # in the choice; all sum to 1, or are 0 where the peak is not their mean
     status: str
 
 
@@ -33,13 +33,14 @@ class Choice:
     ramp: Line  # loss over LR
     landmark: float
     minis: tuple[MiniRun, ...]
-    centre: float | None  # weighted mean of the miniature runs; None where no chain of steps led to the peak
+    anchor: float | None  # what miniature runs point to; None where no chain of steps led to the peak
     correction: float | None  # factor for the longer horizon; None likewise
     peak: float
     plausible: tuple[float, float] | None  # peaks that the miniature runs could not tell from the best
     open_ends: tuple[bool, bool] = (False, False)  # it may reach further down, up: nothing was tried there
     words: str = ""
     too_low: bool = False  # the best LR seems to lie above the interval, so that nothing was taken off
+    anchor_name: str = "weighted centre"  # or "well up to", the highest LR that did well
 
     @property
     def peak_words(self) -> str:
@@ -62,7 +63,8 @@ def horizon_choice(run: RunInfo) -> Choice | None:
         ramp = Line(lrs, np.asarray(sweep.losses, float))
     tried = horizon.responses(state)
     answered = horizon.answered(state)
-    shares = weights(tried) if answered else {}
+    octaves, name = horizon.anchor(state) if answered else (0.0, "")
+    shares = weights(tried) if name == "weighted centre" else {}
     minis = []
     for probe in single(stage):
         octave = round(math.log2(probe.lr / mark))
@@ -70,7 +72,7 @@ def horizon_choice(run: RunInfo) -> Choice | None:
         short = tried.get(octave, math.inf)
         share = shares.get(octave, 0.0)
         minis.append(MiniRun(probe.index, probe.lr, losses, probe.forecast, short, share, probe.status))
-    middle = mark * 2.0 ** centre(tried)
+    middle = mark * 2.0**octaves
     correction = 2.0 ** -horizon.horizon_octaves(state) if answered else 1.0
     if not answered or not math.isclose(middle * correction, peak, rel_tol=1e-6):  # cut to the interval
         return Choice(ramp, mark, tuple(minis), None, None, peak, None, words=words)
@@ -78,7 +80,7 @@ def horizon_choice(run: RunInfo) -> Choice | None:
     moved = peak / middle  # what was done to the centre is done to the interval around it
     interval = (mark * 2.0**low * moved, mark * 2.0**high * moved)
     too_low = horizon.interval_too_low(state)
-    return Choice(ramp, mark, tuple(minis), middle, correction, peak, interval, ends, words, too_low)
+    return Choice(ramp, mark, tuple(minis), middle, correction, peak, interval, ends, words, too_low, name)
 
 
 def _plausible(tried: dict[int, float]) -> tuple[float, float, tuple[bool, bool]]:

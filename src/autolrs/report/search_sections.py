@@ -118,7 +118,7 @@ def horizon_section(part: Part, info: RunInfo, key: str) -> None:
 
 
 def _choice_words(choice: Choice, info: RunInfo) -> str:
-    if choice.centre is None or choice.plausible is None:
+    if choice.anchor is None or choice.plausible is None:
         return f"Why this peak, in the run's own words: {choice.words}."
     low, high = choice.plausible
     more = [side for side, is_open in zip(("lower", "higher"), choice.open_ends, strict=True) if is_open]
@@ -127,9 +127,10 @@ def _choice_words(choice: Choice, info: RunInfo) -> str:
         taken = "and the best LR seems to lie above the interval, so nothing is taken off for the longer run"
     else:
         taken = f"times {choice.correction:.2f}, because a run this long wants a lower peak than a short one"
+    point = "centre on" if choice.anchor_name == "weighted centre" else "did well up to"
     return (
-        f"The ramp's loss was lowest at {choice.landmark:.3g}; {len(choice.minis)} miniature runs centre on "
-        f"{choice.centre:.3g}; {taken}: {choice.peak:.3g}. The miniature runs "
+        f"The ramp's loss was lowest at {choice.landmark:.3g}; {len(choice.minis)} miniature runs {point} "
+        f"{choice.anchor:.3g}; {taken}: {choice.peak:.3g}. The miniature runs "
         f"could not tell peaks from {low:.3g} to {high:.3g} apart{unsure}."
     )
 
@@ -141,6 +142,6 @@ def _choice_table(choice: Choice) -> str:
         short = f"{mini.shortfall:.1%}" if ended else "-"
         rows.append((mini.order, mini.lr, mini.value if ended else None, short, f"{mini.weight:.0%}", mini.status))
     columns = (">run", ">peak LR", ">loss", ">short of the best", ">weight", "outcome")
-    chain = [("landmark", choice.landmark), ("weighted centre", choice.centre), (choice.peak_words, choice.peak)]
+    chain = [("landmark", choice.landmark), (choice.anchor_name, choice.anchor), (choice.peak_words, choice.peak)]
     chain = [(step, lr) for step, lr in chain if lr is not None]
     return table("Miniature runs", columns, rows) + table("From the landmark to the peak", ("step", ">LR"), chain)

@@ -189,7 +189,7 @@ def response_spec(choice: Choice) -> Spec:
         )
     steps = [
         (choice.landmark, "@muted", f"landmark {choice.landmark:.3g}", "dot"),
-        (choice.centre, "@purple", f"weighted centre {choice.centre or 0:.3g}", "dash"),
+        (choice.anchor, "@purple", f"{choice.anchor_name} {choice.anchor or 0:.3g}", "dash"),
         (choice.peak, "@orange", f"{choice.peak_words}: {choice.peak:.3g}", "solid"),
     ]
     data += [parts.upright(lr, layout, role, name, dash) for lr, role, name, dash in steps if lr is not None]

@@ -135,7 +135,7 @@ class Driver:
     # Beginning
 
     def start(self, settings: Settings, versions: dict[str, str] | None = None) -> None:
-        """Begin a run. `base_lr` and `usual_lr`, where they are not given, are what the training says."""
+        """Begin a run. What is known of the optimizer, where it is not given, is what the training says."""
         if settings.averaging:
             raise ValueError("`averaging` must be off in a parallel run: only `AutoLRS` averages weights, got True")
         if settings.keep_best:
@@ -145,8 +145,9 @@ class Driver:
         first = self.pool.introduce(settings)
         if settings.base_lr is None and first.base_lr:
             settings = settings.with_(base_lr=first.base_lr)
-        if settings.usual_lr is None and first.usual_lr and settings.strategy == "horizon":
-            settings = settings.with_(usual_lr=first.usual_lr)
+        if settings.strategy == "horizon":
+            proportional = settings.proportional_steps or first.proportional_steps
+            settings = settings.with_(usual_lr=settings.usual_lr or first.usual_lr, proportional_steps=proportional)
         event = engine.start(settings, validation=first.validation, versions=versions)
         if self.run_dir is not None:
             self._journal = Journal.create(self.run_dir)

@@ -45,6 +45,7 @@ class Introduction:
     base_lr: float | None
     start: bytes
     usual_lr: float | None = None
+    proportional_steps: bool = False
 
 
 class Worker:
@@ -60,8 +61,9 @@ class Worker:
         """What the training is like, and the state it starts from."""
         self._prepare(settings)
         host = self.host
+        validation, proportional = (bool(getattr(host, name, False)) for name in ("validation", "proportional_steps"))
         base_lr, usual_lr = (getattr(host, name, None) for name in ("base_lr", "usual_lr"))
-        return Introduction(bool(getattr(host, "validation", False)), base_lr, host.dumps(), usual_lr)
+        return Introduction(validation, base_lr, host.dumps(), usual_lr, proportional)
 
     def run(self, job: Job, fetch: Callable[[Handle], bytes]) -> tuple[list[Event], bytes | None]:
         """Carry `job` out: its events, and its end state where that is needed. `fetch` gets a state that travelled."""

@@ -77,7 +77,8 @@ def test_plan_fits_budgets_from_200_to_a_million_steps(total):
     for keep_best in (False, True):
         config = Settings(total_steps=total, strategy="horizon", keep_best=keep_best)
         found = plan(config, validation=True)
-        spent = found.ramp_steps + found.minis * (found.mini_steps + 10 / 3) + config.looks * 10 / 3
+        judged = 10 / 3 if found.validated else 0.0
+        spent = found.ramp_steps + found.minis * (found.mini_steps + judged) + config.looks * 10 / 3
         assert spent <= 0.15 * total + 1e-6
         assert found.ramp_steps > 0
 
@@ -93,9 +94,15 @@ def test_final_loss_is_close_to_the_best_peak_from_a_wide_interval(problem, seed
 
 @pytest.mark.parametrize(
     ("total", "averaging", "minis", "validated"),
-    [(500, True, 2, False), (600, False, 3, True), (600, True, 3, False), (700, True, 3, True), (2000, True, 6, True)],
+    [
+        (500, True, 2, False),
+        (600, False, 3, False),
+        (1000, True, 6, False),
+        (1100, True, 5, True),
+        (2000, True, 6, True),
+    ],
 )
-def test_where_three_validated_runs_do_not_fit_the_training_loss_judges(total, averaging, minis, validated):
+def test_of_twenty_steps_the_training_loss_judges_and_of_more_the_validation(total, averaging, minis, validated):
     config = Settings.make(total_steps=total, strategy="horizon", averaging=averaging)
     budget = plan(config, validation=True)
     assert (budget.minis, budget.validated) == (minis, validated)
@@ -109,8 +116,8 @@ def test_where_three_validated_runs_do_not_fit_the_training_loss_judges(total, a
 @pytest.mark.parametrize(
     ("total", "cost", "minis", "validated", "looks"),
     [
-        (600, 0.3, 3, True, 5),
-        (600, 1.2, 3, False, 5),  # looks are worth more than a judge that is no better
+        (600, 0.3, 3, False, 5),  # after 20 steps training losses judge, whatever an `evaluate` costs
+        (600, 1.2, 3, False, 5),
         (600, 3.0, 3, False, 0),
         (1200, 6.0, 3, True, 5),
         (1200, 6.1, 4, False, 5),  # more than a quarter of a miniature run
@@ -126,6 +133,12 @@ def test_what_an_evaluate_costs_decides_what_it_is_used_for(total, cost, minis, 
     compared = 2 if compares(config) else 0
     spent = found.ramp_steps + found.minis * (found.mini_steps + cost * validated) + (found.looks + compared) * cost
     assert spent <= 0.15 * total + 1e-6
+
+
+def test_looks_are_worth_more_than_a_judge_that_is_no_better():
+    values = {"averaging": True, "keep_best": "auto", "evaluate_cost": 6.0, "max_cost": 1.12}
+    found = plan(Settings.make(total_steps=1200, strategy="horizon", **values), validation=True)
+    assert (found.minis, found.validated, found.looks) == (3, False, 5)
 
 
 def test_a_strategy_without_a_ceiling_compares_averaged_weights_whatever_that_costs():

@@ -49,7 +49,8 @@ def test_from_a_ridge_on_nothing_is_trusted():
         ({1: 2.0, 2: 1.0, 4: 1.5}, math.inf),  # a valley
         ({1: 1.0, 2: 1.5, 4: 2.0}, math.inf),
         ({1: 1.0, 2: 1.5, 4: 1.2, 8: 1.4, 16: 1.0}, 2),  # two ridges
-        ({1: 1.0, 2: math.inf, 4: 0.9}, 2),  # one that was stopped
+        ({1: 1.0, 2: math.inf, 4: 0.9}, math.inf),  # what one that was stopped would have come to, nobody knows
+        ({1: 1.0, 2: math.inf, 4: 1.5, 8: 0.9}, 4),
         ({1: math.inf, 2: 1.0, 4: math.inf}, math.inf),
         ({1: math.inf, 2: math.inf, 4: math.inf}, math.inf),
         ({1: 5.0, 2: 6.0, 4: 5.0}, math.inf),  # without progress there is no order to begin with

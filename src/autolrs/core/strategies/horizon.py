@@ -9,7 +9,8 @@ higher peak than a long one: the horizon correction.
    below the landmark, then downwards and upwards while that is promising, until the money is spent.
    One that diverges is stopped, and so is one (after the first three) that is clearly losing.
 3. The peak is the mean of their log LRs weighted by how well they did, lowered by the horizon correction: the less,
-   the further down they brought the loss. In a short run it goes half-way to the usual LR, where one is known.
+   the further down they brought the loss. In a short run it goes half-way to the usual LR, where one is known; that of
+   SGD lies below the highest LR that did well.
 4. Everything is put back, and the whole run is trained from step 0. With `replan_at`, miniature anneals part-way ask
    whether the LR may be higher (horizon_replan.py).
 
@@ -38,12 +39,21 @@ from autolrs.core.strategies.horizon_minis import (
     start_level,
     tail,
 )
-from autolrs.core.strategies.horizon_peak import TEMPERATURE, bottom, centre, correction, descent, shortfalls
+from autolrs.core.strategies.horizon_peak import (
+    TEMPERATURE,
+    bottom,
+    centre,
+    correction,
+    descent,
+    shortfalls,
+    towards_edge,
+    upper,
+)
 from autolrs.core.strategies.horizon_plan import (
     MAX_MINIS,
-    MIN_MINI_STEPS,
     Plan,
     affords_another,
+    is_short,
     look_interval,
     mini_steps,
     plan,
@@ -64,6 +74,12 @@ from autolrs.core.types import (
 
 START = -2  # octaves from the landmark, which lies at the edge of divergence, to where the best peak usually is
 FIRST = (START, START - 1, START + 1)  # tried whatever they show
+FIRST_OF_FEW = (START, START + 1)  # in a short run, which cannot afford to look down before it knows the slope
+FIRST_OF_SGD = (START,)  # in a short run of SGD, which seeks the highest LR that does well
+SGD_MINI_STEPS = 40  # below it SGD's peak rests on the highest LR that does well: longer ones break as the run does
+BELOW_UPPER = 0.8  # octaves taken off besides then
+BELOW_CENTRE = 0.5  # and where a short run of SGD has not halved the loss in miniature, so that its centre counts
+HALVED = math.log(2)
 RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best in the mean for 250 to 400 steps
 PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
@@ -71,7 +87,7 @@ PIECES, PIECE_STEPS = 10, 50  # of the run in one go: at most so many, of at lea
 CHECKS, CHECK_STEPS = 50, 10  # whether training has relapsed: at most so often, after at least so many steps
 UNUSUAL = 4.0  # octaves from what is usual: 2 to 3 by chance in short searches, 5 where a network is fine-tuned
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
-BELOW_EDGE = -4.0  # octaves, where miniature runs learned nothing: best in the mean of development tasks at 600 steps
+BELOW_EDGE = -4.0  # octaves, where miniature runs tell nothing: best in the mean of development tasks at 600 steps
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
 
 
@@ -169,10 +185,10 @@ def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ..
 
     It is clearly losing once it lies behind the best so far by a larger share of that one's progress than the share of
     steps it has left: a high LR looks worse in the middle and catches up in the decay, by less than that in all cases
-    measured. The first three have no limits, because they may run at once: what is stopped would depend on their order.
+    measured. The first ones have no limits, because they may run at once: what is stopped would depend on their order.
     """
     finished = [(value, probe.index, probe) for probe, value in outcomes(state) if isinstance(probe, Probed)]
-    if octave in FIRST or not finished:
+    if octave in _first(state) or not finished:
         return ()
     reached, _, best = min(finished)
     progress = start(state) - reached
@@ -187,12 +203,12 @@ def next_offset(state: State) -> int | None:
     """The next LR to try, in octaves from the landmark; None when both edges are clearly worse than the best run, and
     its neighbours known.
 
-    The first three are tried whatever they show, so they may run at once. Where to go from there rests on all answers:
+    The first ones are tried whatever they show, so they may run at once. Where to go from there rests on all answers:
     while one is missing it is None too. So the LRs tried, and the choice, are those of a search one by one.
     """
     tried = responses(state)
     under_way = {_octave(peak_lr(probe.profile), landmark(state)) for probe in state.outstanding}
-    for octave in FIRST:
+    for octave in _first(state):
         if octave not in tried and octave not in under_way and _inside(state, octave):
             return octave
     if not tried or under_way:
@@ -200,6 +216,8 @@ def next_offset(state: State) -> int | None:
     low, high = min(tried), max(tried)
     if all(math.isinf(value) for value in tried.values()):
         return low - 2 if _inside(state, low - 2) else None
+    if _seeks_edge(state.settings):
+        return next((octave for octave in towards_edge(tried) if _inside(state, octave)), None)
     # Downwards first: where all LRs do alike, a whole run wants one from the lower end of them. Upwards by two where
     # the highest is far ahead, and back into the gap if that was too far.
     best = min(tried, key=lambda octave: tried[octave])
@@ -212,14 +230,38 @@ def next_offset(state: State) -> int | None:
 
 def horizon_octaves(state: State) -> float:
     """By how many octaves the peak is lowered for the longer horizon; not at all where the interval is too low."""
-    return 0.0 if interval_too_low(state) else correction(state.settings, start(state), lowest(state))
+    if interval_too_low(state):
+        return 0.0
+    more = BELOW_UPPER if _nears_edge(state) else BELOW_CENTRE if _seeks_edge(state.settings) else 0.0
+    return correction(state.settings, start(state), lowest(state)) + more
 
 
 def interval_too_low(state: State) -> bool:
     """Whether the best LR seems to lie above the interval: the highest that fits was the best one, by far."""
     tried = responses(state)
     best = min(tried, key=lambda octave: tried[octave], default=0)
-    return tried.get(best - 1, 0.0) >= PROMISING and not _inside(state, best + 1)
+    below = max((octave for octave in tried if octave < best), default=best - 1)
+    return tried.get(below, 0.0) >= PROMISING * (best - below) and not _inside(state, best + 1)
+
+
+def anchor(state: State) -> tuple[float, str]:
+    """What miniature runs point to, in octaves from the landmark, and what that is called.
+
+    What limits a short run of SGD is where it breaks, rather than the noise of its batches: it wants what lies a little
+    below, however flat the valley. Others, longer ones, and where miniature runs have hardly begun to learn, want the
+    middle of a flat valley.
+    """
+    tried = responses(state)
+    return (upper(tried), "well up to") if _nears_edge(state) else (centre(tried), "weighted centre")
+
+
+def _nears_edge(state: State) -> bool:
+    few = state.settings.proportional_steps and mini_steps(state.settings) < SGD_MINI_STEPS
+    return few and descent(start(state), lowest(state)) >= HALVED
+
+
+def _seeks_edge(settings: Settings) -> bool:
+    return settings.proportional_steps and is_short(settings)
 
 
 def answered(state: State) -> bool:
@@ -241,7 +283,7 @@ def choose(state: State) -> tuple[float, str]:
     mark = landmark(state)
     tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
     low, best, high = min(tried), min(tried, key=lambda octave: tried[octave]), max(tried)
-    middle, shift = centre(tried), horizon_octaves(state)
+    (middle, name), shift = anchor(state), horizon_octaves(state)
     peak, usual = _half_way(state, _within(mark * 2.0 ** (middle - shift), *search_interval(settings)))
     judge = "" if same_scale(state) else " (by training loss: `evaluate` is on another scale)"
     ended = {p.lr: value for p, value in outcomes(state) if isinstance(p, Probed) and math.isfinite(p.forecast.value)}
@@ -255,7 +297,7 @@ def choose(state: State) -> tuple[float, str]:
         taken = f"x {2.0**-shift:.2f} for the longer horizon"
         shifted = f"they brought the loss down to {fell:.2g} of its start, so {taken}"
     return peak, (
-        f"{len(state.probes) - 1} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, weighted centre "
+        f"{len(state.probes) - 1} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, {name} "
         f"{mark * 2.0**middle:.3g}; {shifted}{usual}: peak {peak:.4g}"
     )
 
@@ -263,15 +305,18 @@ def choose(state: State) -> tuple[float, str]:
 def _without_answer(state: State) -> tuple[float, str]:
     """The peak where miniature runs gave no answer: none was affordable, all diverged, or they learned nothing."""
     minis, mark, octaves, name = state.probes[1:], landmark(state), RAMP_ONLY, "ramp's landmark"
+    below_edge = edge(state), BELOW_EDGE, "edge of divergence"
     if not minis:
         affordable = affords_another(state, plan(state.settings, validation=state.validation))
         what = "no miniature run " + ("has its LR inside the interval" if affordable else "is affordable")
+        if state.settings.proportional_steps and math.isfinite(edge(state)):
+            mark, octaves, name = below_edge
     elif not math.isfinite(lowest(state)):
         what, octaves = f"all {len(minis)} miniature runs diverged", min(_octave(p.lr, mark) for p in minis) - 3
     else:
         what, octaves = f"{len(minis)} miniature runs brought the loss down by no more than batches differ", START
         if math.isfinite(edge(state)):
-            mark, octaves, name = edge(state), BELOW_EDGE, "edge of divergence"
+            mark, octaves, name = below_edge
     found = _within(mark * 2.0**octaves, *search_interval(state.settings))
     peak, usual = _half_way(state, found)
     return peak, f"{what}: {found:.4g}, {-octaves:g} octaves below the {name} {mark:.4g}{usual}: peak {peak:.4g}"
@@ -282,12 +327,18 @@ def _half_way(state: State, found: float) -> tuple[float, str]:
 
     Where these lie too far apart, the case is another one, as that of a network that was trained before.
     """
-    usual, shortest = state.settings.usual_lr, mini_steps(state.settings) <= MIN_MINI_STEPS
-    if usual is None or not shortest or abs(math.log2(usual / found)) > UNUSUAL:
+    usual = state.settings.usual_lr
+    if usual is None or not is_short(state.settings) or abs(math.log2(usual / found)) > UNUSUAL:
         return found, ""
     octaves = _within(math.log2(usual / found) / 2, -1.0, 1.0)
     peak = _within(found * 2.0**octaves, *search_interval(state.settings))
     return peak, f"; half-way to {usual:.3g}, which is usual, since so short a search knows little"
+
+
+def _first(state: State) -> tuple[int, ...]:
+    if _seeks_edge(state.settings):
+        return FIRST_OF_SGD
+    return FIRST_OF_FEW if is_short(state.settings) else FIRST
 
 
 def _within(lr: float, low: float, high: float) -> float:

@@ -33,7 +33,8 @@ def outcomes(state: State) -> list[tuple[Probed | Aborted, float]]:
 def ridge(values: Mapping[float, float], start: float) -> float:
     """The lowest LR that did worse than a lower and a higher one by a share `RIDGE` of the progress; or infinity.
 
-    A valley has one bottom: where there seem to be two, their order is chance, and whole runs want the lower one.
+    A valley has one bottom: where there seem to be two, their order is chance, and whole runs want the lower one. Runs
+    that were given up do not count: what they would have come to, beside the lower one, nobody knows.
 
     >>> ridge({0.01: 2.5, 0.02: 2.0, 0.04: 2.3, 0.08: 1.9, 0.16: 2.4}, 4.0)
     0.04
@@ -41,7 +42,7 @@ def ridge(values: Mapping[float, float], start: float) -> float:
     lrs, progress = sorted(values), start - min(values.values(), default=start)
     for i, lr in enumerate(lrs[1:-1] if progress > 0 else (), start=1):
         sides = min(values[low] for low in lrs[:i]), min(values[high] for high in lrs[i + 1 :])
-        if values[lr] - max(sides) > RIDGE * progress:
+        if math.isfinite(values[lr]) and values[lr] - max(sides) > RIDGE * progress:
             return lr
     return math.inf
 

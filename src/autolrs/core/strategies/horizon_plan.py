@@ -51,7 +51,8 @@ def plan(settings: Settings, *, validation: bool) -> Plan:
     ends = {max(round(share * total), warmup_steps(settings, total)) for share in settings.replan_at}
     replans = tuple(sorted(end for end in ends if end < total))
     looks = MIN_LOOKS if settings.keep_best == "auto" and validation else 0
-    affordable = validation and settings.evaluate_steps <= DEAR * each
+    # After 20 steps training losses judge better: with BatchNorm a validation loss is that of its first statistics.
+    affordable = validation and settings.evaluate_steps <= DEAR * each and not is_short(settings)
     # The judge is given up first, then looks, where three miniature runs do not fit beside them; re-planning last.
     means = (
         (looks, affordable, ENOUGH_MINIS),
@@ -77,6 +78,11 @@ def mini_steps(settings: Settings) -> int:
     """The length of a miniature run."""
     assert settings.total_steps is not None
     return max(round(settings.mini_fraction * settings.total_steps), MIN_MINI_STEPS)
+
+
+def is_short(settings: Settings) -> bool:
+    """Whether the run is so short that its miniature runs have the least steps that say anything."""
+    return mini_steps(settings) <= MIN_MINI_STEPS
 
 
 def affords_another(state: State, budget: Plan) -> bool:
