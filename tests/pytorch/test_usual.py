@@ -110,7 +110,7 @@ def test_steps_of_sgd_are_proportional_to_gradients_and_those_of_what_is_built_o
     assert not given.settings.proportional_steps
 
 
-@pytest.mark.parametrize(("total", "sought"), [(600, True), (1100, True), (2000, False)])
+@pytest.mark.parametrize(("total", "sought"), [(600, True), (1100, False)])
 def test_short_runs_of_sgd_say_up_to_which_lr_they_did_well(total, sought):
     _, said, _ = peak(total, torch.optim.SGD, lambda x: x + 5)
     assert any("well up to" in note for note in said) == sought

@@ -107,9 +107,7 @@ def test_where_miniature_runs_have_not_halved_the_loss_their_centre_counts():
     ("total", "name", "octave", "more"),
     [
         (1000, "well up to", 0, BELOW_UPPER),
-        (1100, "well up to", -3, BELOW_UPPER),  # there is money to look around
-        (1900, "well up to", -3, BELOW_UPPER),
-        (2000, "weighted centre", -3, 0.0),  # miniature runs of 40 steps break where the whole would
+        (1100, "weighted centre", -3, 0.0),
         (50_000, "weighted centre", -3, 0.0),
     ],
 )
@@ -118,11 +116,6 @@ def test_longer_runs_of_sgd_look_around_and_end_in_the_middle(total, name, octav
     assert anchor(state)[1] == name and next_offset(state) == octave
     others = searched([(-2, 0.5)], total=total)
     assert horizon_octaves(state) - horizon_octaves(others) == pytest.approx(more)
-
-
-def test_longer_runs_of_sgd_that_have_hardly_begun_to_learn_are_like_others():
-    minis = [(-2, 1.5), (-3, 1.6), (-1, 1.55)]
-    assert choose(searched(minis, total=1500, proportional_steps=True)) == choose(searched(minis, total=1500))
 
 
 def test_what_may_be_stopped_does_not_depend_on_the_order_of_the_first_ones():

@@ -55,7 +55,6 @@ from autolrs.core.strategies.horizon_plan import (
     affords_another,
     is_short,
     look_interval,
-    mini_steps,
     plan,
     ramp_steps,
 )
@@ -76,9 +75,8 @@ START = -2  # octaves from the landmark, which lies at the edge of divergence, t
 FIRST = (START, START - 1, START + 1)  # tried whatever they show
 FIRST_OF_FEW = (START, START + 1)  # in a short run, which cannot afford to look down before it knows the slope
 FIRST_OF_SGD = (START,)  # in a short run of SGD, which seeks the highest LR that does well
-SGD_MINI_STEPS = 40  # below it SGD's peak rests on the highest LR that does well: longer ones break as the run does
-BELOW_UPPER = 0.8  # octaves taken off besides then
-BELOW_CENTRE = 0.5  # and where a short run of SGD has not halved the loss in miniature, so that its centre counts
+BELOW_UPPER = 0.8  # octaves taken off there besides, for the longer horizon
+BELOW_CENTRE = 0.5  # the same, where it has not halved the loss in miniature, so that its centre counts
 HALVED = math.log(2)
 RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best in the mean for 250 to 400 steps
 PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
@@ -216,7 +214,7 @@ def next_offset(state: State) -> int | None:
     low, high = min(tried), max(tried)
     if all(math.isinf(value) for value in tried.values()):
         return low - 2 if _inside(state, low - 2) else None
-    if _seeks_edge(state.settings):
+    if _seeks_upper(state.settings):
         return next((octave for octave in towards_edge(tried) if _inside(state, octave)), None)
     # Downwards first: where all LRs do alike, a whole run wants one from the lower end of them. Upwards by two where
     # the highest is far ahead, and back into the gap if that was too far.
@@ -232,7 +230,7 @@ def horizon_octaves(state: State) -> float:
     """By how many octaves the peak is lowered for the longer horizon; not at all where the interval is too low."""
     if interval_too_low(state):
         return 0.0
-    more = BELOW_UPPER if _nears_edge(state) else BELOW_CENTRE if _seeks_edge(state.settings) else 0.0
+    more = BELOW_UPPER if _by_upper(state) else BELOW_CENTRE if _seeks_upper(state.settings) else 0.0
     return correction(state.settings, start(state), lowest(state)) + more
 
 
@@ -252,15 +250,14 @@ def anchor(state: State) -> tuple[float, str]:
     middle of a flat valley.
     """
     tried = responses(state)
-    return (upper(tried), "well up to") if _nears_edge(state) else (centre(tried), "weighted centre")
+    return (upper(tried), "well up to") if _by_upper(state) else (centre(tried), "weighted centre")
 
 
-def _nears_edge(state: State) -> bool:
-    few = state.settings.proportional_steps and mini_steps(state.settings) < SGD_MINI_STEPS
-    return few and descent(start(state), lowest(state)) >= HALVED
+def _by_upper(state: State) -> bool:
+    return _seeks_upper(state.settings) and descent(start(state), lowest(state)) >= HALVED
 
 
-def _seeks_edge(settings: Settings) -> bool:
+def _seeks_upper(settings: Settings) -> bool:
     return settings.proportional_steps and is_short(settings)
 
 
@@ -336,7 +333,7 @@ def _half_way(state: State, found: float) -> tuple[float, str]:
 
 
 def _first(state: State) -> tuple[int, ...]:
-    if _seeks_edge(state.settings):
+    if _seeks_upper(state.settings):
         return FIRST_OF_SGD
     return FIRST_OF_FEW if is_short(state.settings) else FIRST
 
