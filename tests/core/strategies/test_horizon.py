@@ -374,6 +374,9 @@ def test_where_the_fall_of_the_loss_cannot_be_told_the_usual_correction_is_taken
 
 def test_the_words_say_how_far_the_loss_fell_and_what_that_did():
     assert "brought the loss down to 0.5 of its start, so x 0.38 for the longer horizon" in choose(ended(0.995))[1]
+    assert "brought the loss down to 0.95 of its start" in choose(ended(0.95 * 1.99))[1]
+    below = choose(searched(MINIS, 1.0, -50.0))[1]
+    assert "of its start" not in below and "; x 0.47 for the longer horizon" in below
 
 
 def test_limits_close_in_on_the_best_run_and_the_first_three_have_none():

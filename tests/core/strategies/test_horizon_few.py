@@ -17,6 +17,7 @@ from autolrs.core.strategies.horizon import (
     RAMP_ONLY,
     Horizon,
     anchor,
+    answered,
     choose,
     edge,
     horizon_octaves,
@@ -101,6 +102,19 @@ def test_where_miniature_runs_have_not_halved_the_loss_their_centre_counts():
         assert anchor(state)[1] == name
     found, without = horizon_octaves(state), correction(state.settings, START, 1.01 * high)
     assert found == pytest.approx(without + BELOW_CENTRE)
+
+
+@pytest.mark.parametrize(
+    ("total", "proportional", "share", "trusted"),
+    [(600, False, 0.92, False), (600, False, 0.88, True), (600, True, 0.92, True), (1100, False, 0.92, True)],
+)
+def test_a_short_run_that_has_hardly_learned_goes_by_the_edge(total, proportional, share, trusted):
+    loss = share * START
+    state = searched([(-2, loss), (-1, loss + 0.01)], total=total, proportional_steps=proportional)
+    peak, why = choose(state)
+    assert ("next to nothing" not in why) == trusted == answered(state)
+    if not trusted:
+        assert peak == pytest.approx(edge(state) * 2.0**BELOW_EDGE)
 
 
 @pytest.mark.parametrize(

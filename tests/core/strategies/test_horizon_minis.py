@@ -76,7 +76,7 @@ def test_where_the_loss_fell_by_less_than_the_start_is_unsure_by_the_edge_decide
     # The ramp begins with twelve losses, 1.946 in the mean, and .01 is the standard error of that.
     state = searched([(-2, lowest), (-3, 1.97), (-1, 1.98)], scale, offset, noise=0.05)
     peak, why = choose(state)
-    assert ("brought the loss down by no more than batches differ" in why) == (not trusted)
+    assert ("brought the loss down by next to nothing" in why) == (not trusted)
     assert (peak == pytest.approx(edge(state) / 16)) == (not trusted)
 
 

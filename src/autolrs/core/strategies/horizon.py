@@ -45,6 +45,7 @@ from autolrs.core.strategies.horizon_peak import (
     centre,
     correction,
     descent,
+    left,
     shortfalls,
     towards_edge,
     upper,
@@ -78,6 +79,7 @@ FIRST_OF_SGD = (START,)  # in a short run of SGD, which seeks the highest LR tha
 BELOW_UPPER = 0.8  # octaves taken off there besides, for the longer horizon
 BELOW_CENTRE = 0.5  # the same, where it has not halved the loss in miniature, so that its centre counts
 HALVED = math.log(2)
+HARDLY = 0.9  # share of the loss that is left where miniature runs of a short run have hardly learned
 RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best in the mean for 250 to 400 steps
 PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
@@ -262,8 +264,16 @@ def _seeks_upper(settings: Settings) -> bool:
 
 
 def answered(state: State) -> bool:
-    """Whether miniature runs tell where the peak is: some can be trusted, and they learned something."""
-    return any(map(math.isfinite, responses(state).values())) and learned(state)
+    """Whether miniature runs tell where the peak is: some can be trusted, and they learned something.
+
+    Those of a short run must have learned a little more: a network forgets its first mistakes at any LR. (With SGD it
+    takes a high one for that, too.)
+    """
+    settings = state.settings
+    if not any(map(math.isfinite, responses(state).values())) or not learned(state):
+        return False
+    share = left(start(state), lowest(state)) if is_short(settings) and not settings.proportional_steps else None
+    return share is None or share <= HARDLY
 
 
 def choose(state: State) -> tuple[float, str]:
@@ -290,9 +300,9 @@ def choose(state: State) -> tuple[float, str]:
     if interval_too_low(state):
         shifted = "the best LR seems to lie above the interval, so nothing is taken off for the longer horizon"
     else:
-        fell = math.exp(-descent(start(state), lowest(state)))
-        taken = f"x {2.0**-shift:.2f} for the longer horizon"
-        shifted = f"they brought the loss down to {fell:.2g} of its start, so {taken}"
+        share, shifted = left(start(state), lowest(state)), f"x {2.0**-shift:.2f} for the longer horizon"
+        if share is not None:
+            shifted = f"they brought the loss down to {share:.2g} of its start, so {shifted}"
     return peak, (
         f"{len(state.probes) - 1} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, {name} "
         f"{mark * 2.0**middle:.3g}; {shifted}{usual}: peak {peak:.4g}"
@@ -311,7 +321,7 @@ def _without_answer(state: State) -> tuple[float, str]:
     elif not math.isfinite(lowest(state)):
         what, octaves = f"all {len(minis)} miniature runs diverged", min(_octave(p.lr, mark) for p in minis) - 3
     else:
-        what, octaves = f"{len(minis)} miniature runs brought the loss down by no more than batches differ", START
+        what, octaves = f"{len(minis)} miniature runs brought the loss down by next to nothing", START
         if math.isfinite(edge(state)):
             mark, octaves, name = below_edge
     found = _within(mark * 2.0**octaves, *search_interval(state.settings))

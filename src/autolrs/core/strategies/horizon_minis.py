@@ -87,13 +87,16 @@ def learned(state: State) -> bool:
     """Whether the best miniature run came below the losses that the ramp began with by three standard errors.
 
     Where it did not, as of a deep network on small batches, the order of miniature runs is chance. The error is that of
-    a mean over the ramp's first batches and, where training losses judge, over those of a miniature run's tail.
+    a mean over the ramp's first batches and, where training losses judge, over those of a miniature run's tail, where
+    they differ the less, the lower they are.
     """
-    batches = [len(_first(state)) or 1]
+    before, after = start_level(state), lowest(state)
+    variance = 1 / (len(_first(state)) or 1)
     minis = [probe for probe in state.probes[1:] if isinstance(probe, Probed)]
-    if not same_scale(state) or not any(probe.evaluations for probe in minis):
-        batches += [max(1, round(TAIL * probe.steps)) for probe in minis[:1]]
-    return start_level(state) - lowest(state) > 3 * noise(state) * math.sqrt(sum(1 / n for n in batches))
+    if minis and (not same_scale(state) or not any(probe.evaluations for probe in minis)):
+        share = min(after / before, 1.0) if before > 0 and after > 0 else 1.0
+        variance += share**2 / max(1, round(TAIL * minis[0].steps))
+    return before - after > 3 * noise(state) * math.sqrt(variance)
 
 
 def noise(state: State) -> float:

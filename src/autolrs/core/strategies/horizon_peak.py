@@ -107,7 +107,13 @@ def descent(start: float, best: float) -> float:
     (0.4, 1.19, 1.8, 1.2)
     """
     low, usual, high = DESCENTS
-    return min(max(math.log(start / best), low), high) if start > 0 and 0 < best < math.inf else usual
+    share = left(start, best)
+    return usual if share is None else min(max(-math.log(share), low), high)
+
+
+def left(start: float, best: float) -> float | None:
+    """Which share of the loss the best miniature run left; None of losses that are not above 0, or where none ended."""
+    return best / start if start > 0 and 0 < best < math.inf else None
 
 
 def correction(settings: Settings, start: float, best: float) -> float:
