@@ -1,7 +1,8 @@
 """Runs of 250 to 1000 steps of small networks, on data that ship with scikit-learn or are made by a formula.
 
 What people try a library on: there is money for two to six miniature runs of 20 steps and no more. On the first nine
-the share of what is usual was chosen (docs/research-log.md, "Short runs"); the others were written after that.
+the share of what is usual was chosen (docs/research-log.md, "Short runs"); the others were written after that, and the
+last five, all with SGD, after its rule was made ("SGD in short runs").
 """
 
 from __future__ import annotations
@@ -69,6 +70,35 @@ def normalised_net() -> nn.Module:
         nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
         nn.Flatten(), nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+class Residual(nn.Module):
+    """A layer whose input is added to what it makes of it."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        total: Tensor = x + self.inner(x)
+        return total
+
+
+def residual_net() -> nn.Module:
+    def block() -> nn.Module:
+        return Residual(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1))
+
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), block(), nn.MaxPool2d(2), block(), nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+
+
+def normalised_perceptron() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(30, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(),
+        nn.Linear(64, 5),
     )  # fmt: skip
 
 
@@ -178,4 +208,9 @@ SHORT = (
     _task("lstm-adam", 700, data.digits, 64, lstm, _adam, held_out=True),
     _task("wide-adamw", 250, data.digits, 32, wide_net, _adamw, held_out=True),
     _task("wide-longer-adamw", 600, data.digits, 32, wide_net, _adamw, held_out=True),
+    _task("formula-sgd", 700, formula, 32, lambda: perceptron(6, 1, 80, nn.SiLU), _momentum, held_out=True),
+    _task("lstm-sgd", 1000, data.digits, 32, lstm, _momentum, held_out=True),
+    _task("clusters-batchnorm-sgd", 500, clusters, 64, normalised_perceptron, _nesterov, held_out=True),
+    _task("vit-sgd", 1000, data.digits, 32, Patches, _nesterov, held_out=True),
+    _task("residual-sgd", 800, data.digits, 32, residual_net, _plain_sgd, held_out=True),
 )
