@@ -11,7 +11,7 @@ from torch import nn
 
 import autolrs
 from autolrs.cli.doctor import examine
-from autolrs.core.types import Asked, Noted, Probe, Weighed
+from autolrs.core.types import Asked, Noted, Probe, Probed, Weighed
 from autolrs.pytorch.weigh import Weigher
 
 RUN = {"total_steps": 600, "keep_best": False}
@@ -43,15 +43,14 @@ def hooks(model):
 
 
 def test_an_evaluate_costs_a_third_of_a_step_for_each_batch_that_it_looks_at():
-    auto, model, optimizer, loader, events = begin(rows=40)
+    auto, model, optimizer, loader, events = begin(rows=40, total_steps=1100)
     untrained = copy.deepcopy(model)
     train(auto, model, optimizer, loader)
     (event,) = weighed(events)
     assert event.evaluate_cost == pytest.approx(40 / 8 / 3) == auto.settings.evaluate_cost
     untrained.eval()
     assert event.loss == validation(untrained, 40)()  # before any training, not where the ramp ended
-    probes = [one for one in events if isinstance(one, Asked) and isinstance(one.command, Probe)]
-    minis = sum(one.command.metric == "validation" for one in probes)
+    minis = sum(one.evaluations for one in events if isinstance(one, Probed))  # those that were not given up
     assert minis and auto.session.state.evaluations == 1 + minis + 2  # and the two at the end
 
 

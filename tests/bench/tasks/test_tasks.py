@@ -25,7 +25,7 @@ from autolrs.bench.tasks import (  # noqa: E402 - torch and sklearn may be missi
 DIGITS = ["digits-mlp", "digits-cnn"]
 TABLES = ["digits-logistic", "cancer-mlp", "diabetes-mlp", "friedman-mlp"]
 SHORT = [task.name for task in short.SHORT]
-MADE = ["short-taught-adam", "short-taught-sgd", "short-formula-adam"]  # without it
+MADE = ["short-taught-adam", "short-taught-sgd", "short-formula-adam", "short-formula-sgd"]  # without it
 SHIPPED = [*DIGITS, *TABLES, *SHORT]  # with scikit-learn
 ELSEWHERE = {
     "fashion-mlp": "dataset-fashion-mnist",

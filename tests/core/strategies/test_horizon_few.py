@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from searches import ending, searched
@@ -27,7 +28,8 @@ from autolrs.core.strategies.horizon import (
     next_offset,
 )
 from autolrs.core.strategies.horizon_peak import WELL, centre, correction, upper
-from autolrs.core.types import Asked, Forecast, Probed
+from autolrs.core.strategies.horizon_plan import compares
+from autolrs.core.types import Asked, Commit, Forecast, Probe, Probed
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
 
@@ -169,6 +171,35 @@ def test_searches_of_sgd_stay_under_the_ceiling(total, validation):
     state = drive(session, host)
     assert state.committed_steps == total
     assert state.raw_steps + state.evaluations * config.evaluate_steps <= 1.15 * total + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("total", "cost", "kept"),
+    [
+        (300, 3.0, True),  # the ramp alone: there is money left
+        (500, 3.0, True),  # two runs either way
+        (500, 6.0, False),  # two instead of one
+        (600, 3.0, True),  # three fit beside it
+        (600, 5.0, False),
+        (700, 12.5, False),
+        (1000, 12.5, True),
+        (1000, 20.0, False),  # more than a quarter of all there is
+    ],
+)
+def test_a_short_run_would_rather_search_than_compare_at_the_end(total, cost, kept):
+    config = Settings.make(strategy="horizon", total_steps=total, averaging=True, evaluate_cost=cost)
+    assert compares(config) == kept
+
+
+@pytest.mark.parametrize(("cost", "minis"), [(6.0, 2), (16.0, 0)])
+def test_of_one_miniature_run_alone_nobody_can_say_whether_it_did_well(cost, minis):
+    config = Settings.make(strategy="horizon", total_steps=450, proportional_steps=True, evaluate_cost=cost)
+    state = engine.evolve(None, engine.start(config, validation=True))
+    state = replace(state, evaluations=1, weighed=True)
+    state = engine.evolve(state, Asked(Horizon().decide(state)))
+    losses = tuple(2.0 - 0.05 * i if i < 14 else 9.0 for i in range(20))
+    state = engine.evolve(state, Probed(0, 0, 10.0, 20, losses, Forecast(0, 0, 0, 0, "ok")))
+    assert isinstance(Horizon().decide(state), Probe if minis else Commit)
 
 
 def test_well_is_about_what_is_promising():

@@ -106,7 +106,8 @@ class Horizon:
             profile = ramp(budget.ramp_steps, search_interval(state.settings))
             return Probe(0, 0, profile, check_every=1)
         room = asked <= (MAX_MINIS if budget.minis else 0) and len(state.outstanding) < state.settings.parallel
-        if state.probes and room and affords_another(state, budget):
+        at_least = 2 if asked == 1 else 1  # of one alone nobody can say whether it did well
+        if state.probes and room and affords_another(state, budget, at_least):
             offset = next_offset(state)
             if offset is not None:
                 return _mini(state, budget, offset)

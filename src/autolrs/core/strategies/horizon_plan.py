@@ -85,8 +85,8 @@ def is_short(settings: Settings) -> bool:
     return mini_steps(settings) <= MIN_MINI_STEPS
 
 
-def affords_another(state: State, budget: Plan) -> bool:
-    """Whether one more miniature run fits, by the steps that were taken: what stopped runs have saved goes to others.
+def affords_another(state: State, budget: Plan, runs: int = 1) -> bool:
+    """Whether one more miniature run (or `runs`) fits, by the steps taken: what stopped runs have saved goes to others.
 
     Runs under way count in full, so that parallel ones are as many as one by one. Re-planning that is still to come
     keeps its share, and so do looks.
@@ -94,7 +94,7 @@ def affords_another(state: State, budget: Plan) -> bool:
     settings = state.settings
     each = _price(settings, budget.mini_steps, budget.validated)
     left = _left(state, budget) - budget.looks * settings.evaluate_steps
-    return left >= (len(state.outstanding) + 1) * each - 1e-9 * each
+    return left >= (len(state.outstanding) + runs) * each - 1e-9 * each
 
 
 def look_interval(state: State, budget: Plan) -> int:
@@ -142,10 +142,22 @@ def weighing_share(settings: Settings) -> float:
 def compares(settings: Settings) -> bool:
     """Whether averaged weights are held against the others at the end: unless two calls of `evaluate` are dear.
 
-    Only this strategy has a ceiling for them to break.
+    In a short run they are where they would cost one of the first three miniature runs. Only this strategy has a
+    ceiling for them to break.
     """
-    free = settings.strategy != "horizon"
-    return settings.averaging and (free or 2 * settings.evaluate_steps <= weighing_share(settings))
+    if not settings.averaging or settings.strategy != "horizon":
+        return settings.averaging
+    each = settings.evaluate_steps
+    without, beside = (_runs_beside(settings, calls) for calls in (1, 3))  # one of them weighs
+    dear = is_short(settings) and without >= 2 and beside < min(without, ENOUGH_MINIS)
+    return not dear and 2 * each <= weighing_share(settings)
+
+
+def _runs_beside(settings: Settings, calls: int) -> int:
+    """Miniature runs, judged by their training loss, that fit beside so many calls of `evaluate`."""
+    assert settings.total_steps is not None
+    left = (settings.max_cost - 1.0) * settings.total_steps - calls * settings.evaluate_steps - ramp_steps(settings)
+    return int(left / mini_steps(settings) + 1e-9)
 
 
 def _price(settings: Settings, steps: int, validated: bool) -> float:
