@@ -137,7 +137,8 @@ def test_longer_runs_of_sgd_look_around_and_end_in_the_middle(total, name, octav
 def test_what_may_be_stopped_does_not_depend_on_the_order_of_the_first_ones():
     curves = [ending(-2, 1.0)]
     assert limits(searched(curves, total=600), -1, 20, 2) == () != limits(searched(curves, total=600), -3, 20, 2)
-    assert limits(searched([], **SGD), -2, 20, 2) == () != limits(searched(curves, **SGD), 0, 20, 2)
+    # With momentum, runs at a high LR overshoot in the middle and come back.
+    assert limits(searched([], **SGD), -2, 20, 2) == () == limits(searched(curves, **SGD), 0, 20, 2)
 
 
 @pytest.mark.parametrize(("loss", "too_low"), [(1.2, True), (1.05, False)])

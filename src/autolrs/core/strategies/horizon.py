@@ -76,7 +76,7 @@ START = -2  # octaves from the landmark, which lies at the edge of divergence, t
 FIRST = (START, START - 1, START + 1)  # tried whatever they show
 FIRST_OF_FEW = (START, START + 1)  # in a short run, which cannot afford to look down before it knows the slope
 FIRST_OF_SGD = (START,)  # in a short run of SGD, which seeks the highest LR that does well
-BELOW_UPPER = 0.8  # octaves taken off there besides, for the longer horizon
+BELOW_UPPER = 1.0  # octaves taken off there besides, for the longer horizon
 BELOW_CENTRE = 0.5  # the same, where it has not halved the loss in miniature, so that its centre counts
 HALVED = math.log(2)
 HARDLY = 0.9  # share of the loss that is left where miniature runs of a short run have hardly learned
@@ -187,9 +187,10 @@ def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ..
     It is clearly losing once it lies behind the best so far by a larger share of that one's progress than the share of
     steps it has left: a high LR looks worse in the middle and catches up in the decay, by less than that in all cases
     measured. The first ones have no limits, because they may run at once: what is stopped would depend on their order.
+    Nor have those of a short run of SGD: with momentum they overshoot, and have come back by the last of 20 steps.
     """
     finished = [(value, probe.index, probe) for probe, value in outcomes(state) if isinstance(probe, Probed)]
-    if octave in _first(state) or not finished:
+    if octave in _first(state) or _seeks_upper(state.settings) or not finished:
         return ()
     reached, _, best = min(finished)
     progress = start(state) - reached
