@@ -39,7 +39,7 @@ def small(**values: Any) -> Settings:
 
 # Two coordinates of a quadratic without noise, whose schedule every adapter finds alike.
 TOY: dict[str, dict[str, Any]] = {
-    "horizon": {"total_steps": 400, "lr": (1e-3, 10.0), "max_cost": 1.5},
+    "horizon": {"total_steps": 400, "lr": (1e-3, 10.0), "max_cost": 1.5, "proportional_steps": True},
     "paper": {
         **{"total_steps": 120, "lr": (1e-2, 1.0), "stage_steps": 40, "max_stage_steps": 80, "probe_fraction": 0.25},
         **{"n_probes": 4, "replay": True},

@@ -210,7 +210,7 @@ SHORT = (
     _task("wide-longer-adamw", 600, data.digits, 32, wide_net, _adamw, held_out=True),
     _task("formula-sgd", 700, formula, 32, lambda: perceptron(6, 1, 80, nn.SiLU), _momentum, held_out=True),
     _task("lstm-sgd", 1000, data.digits, 32, lstm, _momentum, held_out=True),
-    _task("clusters-batchnorm-sgd", 500, clusters, 64, normalised_perceptron, _nesterov, held_out=True),
+    _task("clusters-norm-sgd", 500, clusters, 64, normalised_perceptron, _nesterov, held_out=True),
     _task("vit-sgd", 1000, data.digits, 32, Patches, _nesterov, held_out=True),
     _task("residual-sgd", 800, data.digits, 32, residual_net, _plain_sgd, held_out=True),
 )
