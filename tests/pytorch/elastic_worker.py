@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from nets import X, Y, net, train_step
-from ranks import report
+from ranks import leave, report
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -66,7 +66,7 @@ def main(folder, *moments):
     ends = moment(moments[attempt], rank) if attempt < len(moments) else ()
     found = {path.name: run(path, rank, *ends) for path in sorted(folder.glob("run*"))}
     report(folder, rank, {"attempt": attempt, **found})
-    dist.destroy_process_group()
+    leave(folder, dist.get_world_size())
 
 
 if __name__ == "__main__":
