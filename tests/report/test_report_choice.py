@@ -10,6 +10,7 @@ from simulated_events import events_of
 from autolrs.core.types import peak_lr
 from autolrs.report.choice import horizon_choice
 from autolrs.report.info import gather
+from autolrs.report.search_specs import response_spec
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -26,6 +27,19 @@ def test_the_steps_lead_to_the_peak_that_was_trained(seed, validation):
     low, high = choice.plausible
     assert low <= choice.peak <= high
     assert f"{choice.anchor:.3g}" in choice.words
+
+
+def test_a_short_run_of_sgd_tells_up_to_where_lrs_did_well():
+    run = gather(events_of(strategy="horizon", total_steps=1000, lr=(1e-4, 50.0), proportional_steps=True))
+    choice = horizon_choice(run)
+    assert choice is not None and choice.anchor_name == "well up to" and not choice.weighted
+    assert choice.peak == pytest.approx(peak_lr(run.schedule.segments))
+    assert choice.anchor * choice.correction == pytest.approx(choice.peak)
+    assert choice.peak < choice.anchor
+    told = str(response_spec(choice))
+    assert f"well up to {choice.anchor:.3g}" in told and "weight" not in told
+    other = horizon_choice(gather(events_of(strategy="horizon", total_steps=1000)))
+    assert other.weighted and "size: weight" in str(response_spec(other))
 
 
 def test_the_ramp_has_one_loss_for_each_lr():

@@ -40,7 +40,12 @@ class Choice:
     open_ends: tuple[bool, bool] = (False, False)  # it may reach further down, up: nothing was tried there
     words: str = ""
     too_low: bool = False  # the best LR seems to lie above the interval, so that nothing was taken off
-    anchor_name: str = "weighted centre"  # or "well up to", the highest LR that did well
+    anchor_name: str = ""  # what the anchor is
+
+    @property
+    def weighted(self) -> bool:
+        """Whether the peak is a mean of the miniature runs."""
+        return any(mini.weight for mini in self.minis)
 
     @property
     def peak_words(self) -> str:
@@ -64,7 +69,7 @@ def horizon_choice(run: RunInfo) -> Choice | None:
     tried = horizon.responses(state)
     answered = horizon.answered(state)
     octaves, name = horizon.anchor(state) if answered else (0.0, "")
-    shares = weights(tried) if name == "weighted centre" else {}
+    shares = weights(tried) if name == horizon.CENTRE else {}
     minis = []
     for probe in single(stage):
         octave = round(math.log2(probe.lr / mark))

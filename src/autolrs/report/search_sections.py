@@ -127,10 +127,9 @@ def _choice_words(choice: Choice, info: RunInfo) -> str:
         taken = "and the best LR seems to lie above the interval, so nothing is taken off for the longer run"
     else:
         taken = f"times {choice.correction:.2f}, because a run this long wants a lower peak than a short one"
-    point = "centre on" if choice.anchor_name == "weighted centre" else "did well up to"
     return (
-        f"The ramp's loss was lowest at {choice.landmark:.3g}; {len(choice.minis)} miniature runs {point} "
-        f"{choice.anchor:.3g}; {taken}: {choice.peak:.3g}. The miniature runs "
+        f"The ramp's loss was lowest at {choice.landmark:.3g}; {len(choice.minis)} miniature runs: "
+        f"{choice.anchor_name} {choice.anchor:.3g}; {taken}: {choice.peak:.3g}. The miniature runs "
         f"could not tell peaks from {low:.3g} to {high:.3g} apart{unsure}."
     )
 
@@ -140,7 +139,8 @@ def _choice_table(choice: Choice) -> str:
     for mini in choice.minis:
         ended = math.isfinite(mini.shortfall)
         short = f"{mini.shortfall:.1%}" if ended else "-"
-        rows.append((mini.order, mini.lr, mini.value if ended else None, short, f"{mini.weight:.0%}", mini.status))
+        weight = f"{mini.weight:.0%}" if choice.weighted else "-"
+        rows.append((mini.order, mini.lr, mini.value if ended else None, short, weight, mini.status))
     columns = (">run", ">peak LR", ">loss", ">short of the best", ">weight", "outcome")
     chain = [("landmark", choice.landmark), (choice.anchor_name, choice.anchor), (choice.peak_words, choice.peak)]
     chain = [(step, lr) for step, lr in chain if lr is not None]

@@ -169,13 +169,16 @@ def response_spec(choice: Choice) -> Spec:
         corners = ([low, low, high, high, low], [bottom, ceiling, ceiling, bottom, bottom])
         data.append({**parts.line(*corners, "@green", f"plausible peaks: {low:.3g} to {high:.3g}", width=0), **box})
     if ended:
-        text = [f"run {m.order}, loss {m.value:.4g}, weight {m.weight:.0%}" for m in ended]
+        text = [
+            f"run {m.order}, loss {m.value:.4g}" + (f", weight {m.weight:.0%}" if choice.weighted else "")
+            for m in ended
+        ]
         hover: Spec = {"text": text, "hovertemplate": "LR %{x:.4g}: %{y:.1%} short<br>%{text}<extra></extra>"}
         line = parts.line(
             [m.lr for m in ended],
             [m.shortfall for m in ended],
             "@blue",
-            "miniature runs (size: weight)",
+            "miniature runs (size: weight)" if choice.weighted else "miniature runs",
             width=2,
             **hover,
         )

@@ -7,15 +7,16 @@ higher peak than a long one: the horizon correction.
 1. One ramp, 1 % of the budget: the LR rises over the whole interval. Where the smoothed loss is lowest is the landmark.
 2. Miniature runs, 2 % each, from the same snapshot on the same batches, at LRs a factor 2 apart: first two octaves
    below the landmark, then downwards and upwards while that is promising, until the money is spent.
-   One that diverges is stopped, and so is one (after the first three) that is clearly losing.
+   One that diverges is stopped, and so is one (after the first ones) that is clearly losing.
 3. The peak is the mean of their log LRs weighted by how well they did, lowered by the horizon correction: the less,
    the further down they brought the loss. In a short run it goes half-way to the usual LR, where one is known; that of
    SGD lies below the highest LR that did well.
 4. Everything is put back, and the whole run is trained from step 0. With `replan_at`, miniature anneals part-way ask
    whether the LR may be higher (horizon_replan.py).
 
-What all this may cost is in horizon_plan.py, what miniature runs came to in horizon_minis.py, the arithmetic of the
-third step in horizon_peak.py, the LR of the fourth in horizon_schedule.py.
+What all this may cost is in horizon_plan.py, what short runs do differently in horizon_rules.py, what miniature runs
+came to in horizon_minis.py, the arithmetic of the third step in horizon_peak.py, the LR of the fourth in
+horizon_schedule.py.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ from autolrs.core.strategies.horizon_peak import (
     bottom,
     centre,
     correction,
-    descent,
     left,
     shortfalls,
     towards_edge,
     upper,
 )
 from autolrs.core.strategies.horizon_plan import (
+    LEAST_MINIS,
     MAX_MINIS,
     Plan,
     affords_another,
@@ -59,6 +60,7 @@ from autolrs.core.strategies.horizon_plan import (
     plan,
     ramp_steps,
 )
+from autolrs.core.strategies.horizon_rules import START, rules
 from autolrs.core.strategies.horizon_schedule import RETREAT, rest
 from autolrs.core.types import (
     Command,
@@ -72,14 +74,10 @@ from autolrs.core.types import (
     peak_lr,
 )
 
-START = -2  # octaves from the landmark, which lies at the edge of divergence, to where the best peak usually is
-FIRST = (START, START - 1, START + 1)  # tried whatever they show
-FIRST_OF_FEW = (START, START + 1)  # in a short run, which cannot afford to look down before it knows the slope
-FIRST_OF_SGD = (START,)  # in a short run of SGD, which seeks the highest LR that does well
-BELOW_UPPER = 0.8  # octaves taken off there besides, for the longer horizon
-BELOW_CENTRE = 0.5  # the same, where it has not halved the loss in miniature, so that its centre counts
-HALVED = math.log(2)
-HARDLY = 0.9  # share of the loss that is left where miniature runs of a short run have hardly learned
+CENTRE, UPPER = "weighted centre", "well up to"  # what miniature runs may point to
+BELOW_UPPER = 0.8  # octaves taken off besides, for the longer horizon, from the highest LR that did well
+BELOW_CENTRE = 0.5  # the same from the centre, where that LR was sought and does not count
+HALVED = 0.5  # share of the loss that miniature runs may leave at most for it to count
 RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best in the mean for 250 to 400 steps
 PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
@@ -106,8 +104,7 @@ class Horizon:
             profile = ramp(budget.ramp_steps, search_interval(state.settings))
             return Probe(0, 0, profile, check_every=1)
         room = asked <= (MAX_MINIS if budget.minis else 0) and len(state.outstanding) < state.settings.parallel
-        at_least = 2 if asked == 1 else 1  # of one alone nobody can say whether it did well
-        if state.probes and room and affords_another(state, budget, at_least):
+        if state.probes and room and affords_another(state, budget, LEAST_MINIS if asked == 1 else 1):
             offset = next_offset(state)
             if offset is not None:
                 return _mini(state, budget, offset)
@@ -187,10 +184,10 @@ def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ..
     It is clearly losing once it lies behind the best so far by a larger share of that one's progress than the share of
     steps it has left: a high LR looks worse in the middle and catches up in the decay, by less than that in all cases
     measured. The first ones have no limits, because they may run at once: what is stopped would depend on their order.
-    Nor have those of a short run of SGD: with momentum they overshoot, and have come back by the last of 20 steps.
     """
     finished = [(value, probe.index, probe) for probe, value in outcomes(state) if isinstance(probe, Probed)]
-    if octave in _first(state) or _seeks_upper(state.settings) or not finished:
+    kind = rules(state.settings)
+    if octave in kind.first or not kind.gives_up or not finished:
         return ()
     reached, _, best = min(finished)
     progress = start(state) - reached
@@ -210,7 +207,7 @@ def next_offset(state: State) -> int | None:
     """
     tried = responses(state)
     under_way = {_octave(peak_lr(probe.profile), landmark(state)) for probe in state.outstanding}
-    for octave in _first(state):
+    for octave in rules(state.settings).first:
         if octave not in tried and octave not in under_way and _inside(state, octave):
             return octave
     if not tried or under_way:
@@ -218,7 +215,7 @@ def next_offset(state: State) -> int | None:
     low, high = min(tried), max(tried)
     if all(math.isinf(value) for value in tried.values()):
         return low - 2 if _inside(state, low - 2) else None
-    if _seeks_upper(state.settings):
+    if rules(state.settings).upper:
         return next((octave for octave in towards_edge(tried) if _inside(state, octave)), None)
     # Downwards first: where all LRs do alike, a whole run wants one from the lower end of them. Upwards by two where
     # the highest is far ahead, and back into the gap if that was too far.
@@ -234,7 +231,9 @@ def horizon_octaves(state: State) -> float:
     """By how many octaves the peak is lowered for the longer horizon; not at all where the interval is too low."""
     if interval_too_low(state):
         return 0.0
-    more = BELOW_UPPER if _by_upper(state) else BELOW_CENTRE if _seeks_upper(state.settings) else 0.0
+    more = 0.0
+    if rules(state.settings).upper:
+        more = BELOW_UPPER if _left_at_most(state, HALVED) else BELOW_CENTRE
     return correction(state.settings, start(state), lowest(state)) + more
 
 
@@ -249,33 +248,24 @@ def interval_too_low(state: State) -> bool:
 def anchor(state: State) -> tuple[float, str]:
     """What miniature runs point to, in octaves from the landmark, and what that is called.
 
-    What limits a short run of SGD is where it breaks, rather than the noise of its batches: it wants what lies a little
-    below, however flat the valley. Others, longer ones, and where miniature runs have hardly begun to learn, want the
-    middle of a flat valley.
+    Where they have not halved the loss, the highest LR that did well is the end of a plateau, which means nothing.
     """
     tried = responses(state)
-    return (upper(tried), "well up to") if _by_upper(state) else (centre(tried), "weighted centre")
-
-
-def _by_upper(state: State) -> bool:
-    return _seeks_upper(state.settings) and descent(start(state), lowest(state)) >= HALVED
-
-
-def _seeks_upper(settings: Settings) -> bool:
-    return settings.proportional_steps and is_short(settings)
+    if rules(state.settings).upper and _left_at_most(state, HALVED):
+        return upper(tried), UPPER
+    return centre(tried), CENTRE
 
 
 def answered(state: State) -> bool:
-    """Whether miniature runs tell where the peak is: some can be trusted, and they learned something.
+    """Whether miniature runs tell where the peak is: some can be trusted, and they learned something."""
+    trusted = any(map(math.isfinite, responses(state).values()))
+    return trusted and learned(state) and _left_at_most(state, rules(state.settings).learned)
 
-    Those of a short run must have learned a little more: a network forgets its first mistakes at any LR. (With SGD it
-    takes a high one for that, too.)
-    """
-    settings = state.settings
-    if not any(map(math.isfinite, responses(state).values())) or not learned(state):
-        return False
-    share = left(start(state), lowest(state)) if is_short(settings) and not settings.proportional_steps else None
-    return share is None or share <= HARDLY
+
+def _left_at_most(state: State, share: float) -> bool:
+    """Whether the best miniature run left no more than this share of the loss, as far as that can be told."""
+    found = left(start(state), lowest(state))
+    return found is None or found <= share
 
 
 def choose(state: State) -> tuple[float, str]:
@@ -316,7 +306,7 @@ def _without_answer(state: State) -> tuple[float, str]:
     minis, mark, octaves, name = state.probes[1:], landmark(state), RAMP_ONLY, "ramp's landmark"
     below_edge = edge(state), BELOW_EDGE, "edge of divergence"
     if not minis:
-        affordable = affords_another(state, plan(state.settings, validation=state.validation))
+        affordable = affords_another(state, plan(state.settings, validation=state.validation), LEAST_MINIS)
         what = "no miniature run " + ("has its LR inside the interval" if affordable else "is affordable")
         if state.settings.proportional_steps and math.isfinite(edge(state)):
             mark, octaves, name = below_edge
@@ -342,12 +332,6 @@ def _half_way(state: State, found: float) -> tuple[float, str]:
     octaves = _within(math.log2(usual / found) / 2, -1.0, 1.0)
     peak = _within(found * 2.0**octaves, *search_interval(state.settings))
     return peak, f"; half-way to {usual:.3g}, which is usual, since so short a search knows little"
-
-
-def _first(state: State) -> tuple[int, ...]:
-    if _seeks_upper(state.settings):
-        return FIRST_OF_SGD
-    return FIRST_OF_FEW if is_short(state.settings) else FIRST
 
 
 def _within(lr: float, low: float, high: float) -> float:

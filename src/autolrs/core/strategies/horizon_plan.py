@@ -14,6 +14,7 @@ from autolrs.core.settings import LOOKS, REPLAN_RUNS, Settings
 RAMP_STEPS = (20, 128)
 MIN_MINI_STEPS = 20
 MAX_MINIS = 7
+LEAST_MINIS = 2  # of one alone nobody can say whether it did well
 ENOUGH_MINIS = 3  # a fourth is worth less than knowing whether the run overfits
 DEAR = 0.25  # of what it is spent for: an `evaluate` that costs more waits, since training losses judge as well
 
@@ -58,7 +59,7 @@ def plan(settings: Settings, *, validation: bool) -> Plan:
         (looks, affordable, ENOUGH_MINIS),
         (looks, False, ENOUGH_MINIS),
         (0, affordable, ENOUGH_MINIS),
-        (0, False, 2),
+        (0, False, LEAST_MINIS),
     )
     for wanted, (kept, judged, least) in product((replans, ()), means):
         left = budget - sweep - kept * settings.evaluate_steps
@@ -128,15 +129,19 @@ def _left(state: State, budget: Plan) -> float:
 
 def _money(settings: Settings, validation: bool) -> float:
     """Steps' worth that all search may cost."""
-    assert settings.total_steps is not None
     at_the_end = 2 if validation and compares(settings) else 0
-    return (settings.max_cost - 1.0) * settings.total_steps - (at_the_end + settings.looks) * settings.evaluate_steps
+    return _allowance(settings) - (at_the_end + settings.looks) * settings.evaluate_steps
 
 
 def weighing_share(settings: Settings) -> float:
     """Steps' worth that the one `evaluate` may take which finds out what it costs; more is not known in time."""
+    return DEAR * _allowance(settings)
+
+
+def _allowance(settings: Settings) -> float:
+    """Steps' worth that `max_cost` leaves beside the run."""
     assert settings.total_steps is not None
-    return DEAR * (settings.max_cost - 1.0) * settings.total_steps
+    return (settings.max_cost - 1.0) * settings.total_steps
 
 
 def compares(settings: Settings) -> bool:
@@ -149,14 +154,13 @@ def compares(settings: Settings) -> bool:
         return settings.averaging
     each = settings.evaluate_steps
     without, beside = (_runs_beside(settings, calls) for calls in (1, 3))  # one of them weighs
-    dear = is_short(settings) and without >= 2 and beside < min(without, ENOUGH_MINIS)
+    dear = is_short(settings) and without >= LEAST_MINIS and beside < min(without, ENOUGH_MINIS)
     return not dear and 2 * each <= weighing_share(settings)
 
 
 def _runs_beside(settings: Settings, calls: int) -> int:
     """Miniature runs, judged by their training loss, that fit beside so many calls of `evaluate`."""
-    assert settings.total_steps is not None
-    left = (settings.max_cost - 1.0) * settings.total_steps - calls * settings.evaluate_steps - ramp_steps(settings)
+    left = _allowance(settings) - calls * settings.evaluate_steps - ramp_steps(settings)
     return int(left / mini_steps(settings) + 1e-9)
 
 

@@ -1,0 +1,39 @@
+"""What searches of different runs do differently: long ones, short ones, and short ones of SGD.
+
+Up to 1000 steps miniature runs have the least steps that say anything, and there is money for few. What limits a short
+run of SGD is where it breaks, rather than the noise of its batches: it wants what lies a little below, however flat the
+valley. Why, with measurements: docs/research-log.md, "Few miniature runs of few steps" and "SGD in short runs".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from autolrs.core.settings import Settings
+from autolrs.core.strategies.horizon_plan import is_short
+
+START = -2  # octaves from the landmark, which lies at the edge of divergence, to where the best peak usually is
+
+
+class Rules(NamedTuple):
+    """Of one search."""
+
+    first: tuple[int, ...]  # octaves from the landmark that are tried whatever they show
+    learned: float = math.inf  # share of the loss that the best run may leave at most, or else none of them counts
+    gives_up: bool = True  # whether runs that are clearly losing are stopped
+    upper: bool = False  # whether the highest LR that does well is sought, instead of the middle of the valley
+
+
+LONG = Rules((START, START - 1, START + 1))
+# Cannot afford to look down before it knows the slope. At any LR a network unlearns its first mistakes.
+SHORT = Rules((START, START + 1), learned=0.9)
+# With momentum runs overshoot, and come back by the last of 20 steps. It takes a high LR to unlearn mistakes, too.
+SHORT_SGD = Rules((START,), gives_up=False, upper=True)
+
+
+def rules(settings: Settings) -> Rules:
+    """Those of this run's search."""
+    if not is_short(settings):
+        return LONG
+    return SHORT_SGD if settings.proportional_steps else SHORT
