@@ -246,7 +246,7 @@ def _committed(state: State, event: Committed) -> State:
         stage=event.stage + 1,
         segments=state.segments + event.profile,
         previous_lr=event.profile[-1].lr_end if searched else state.previous_lr,
-        aim=peak_lr(state.committing.profile),
+        aim=state.committing.aim or peak_lr(state.committing.profile),
         levels=state.levels + event.levels,
         committed_steps=state.committed_steps + profile_steps(event.profile),
         raw_steps=state.raw_steps + event.steps,

@@ -48,7 +48,12 @@ OWN: dict[str, frozenset[str]] = {  # settings that mean nothing to any other st
         )
     ),
 }
-AVERAGING_DEFAULTS: dict[str, Any] = {"hold_until": 0.5, "decay_to": 0.1, "horizon_shift": 0.85}
+AVERAGING_DEFAULTS: dict[str, Any] = {
+    "warmup_fraction": "auto",
+    "hold_until": 0.5,
+    "decay_to": 0.1,
+    "horizon_shift": 0.85,
+}
 FORWARD = 1 / 3  # of a step: a backward pass takes twice as long
 LOOKS = 20  # of `keep_best` in a run: the best state is found to within a twentieth of it
 LOOK_SHARE = 0.25  # of what `max_cost` leaves beside the run, at most: the rest is the search's
@@ -107,7 +112,8 @@ class Settings:
     max_cost: float = 1.15  # ceiling on all steps and validation passes, as a multiple of total_steps
     mini_fraction: float = 0.02  # length of a miniature run; at 1 % noise decides, at 4 % six of them cost too much
     horizon_shift: float = 1.1  # octaves by which a whole run usually wants a lower peak; .85 with averaging
-    warmup_fraction: float = 0.05  # of the run, unless warmup_steps is given
+    # Of the run, unless warmup_steps is given; "auto" with averaging: up to .3 where miniature runs learned little.
+    warmup_fraction: float | Literal["auto"] = 0.05
     hold_until: float = 0.0  # share of the run after which the peak begins to decay; .5 with averaging
     averaging: bool = False  # train near the average of the weights and end with it; True in PyTorch with "horizon"
     decay_to: float = 0.0  # end of the decay as a share of the peak; .1 with averaging; 1 is none: Schedule-Free's
@@ -182,7 +188,8 @@ class Settings:
         _check_float("max_cost", self.max_cost, 1, math.inf, low_open=False)
         _check_float("mini_fraction", self.mini_fraction, 0, 1)
         _check_float("horizon_shift", self.horizon_shift, -10, 10)
-        _check_float("warmup_fraction", self.warmup_fraction, 0, 1, low_open=False)
+        if self.warmup_fraction != "auto":
+            _check_float("warmup_fraction", self.warmup_fraction, 0, 1, low_open=False)
         _check_float("hold_until", self.hold_until, 0, 1, low_open=False)
         if self.decay_to != 1:  # which is no decay at all
             _check_float("decay_to", self.decay_to, 0, 1, low_open=False)

@@ -135,6 +135,7 @@ class Commit:
     guarded: bool = False  # undo it if a loss is not finite, or training relapses, and decide again
     look_every: int = 0  # committed steps between two looks at the validation loss, from here on; 0: as before
     check_every: int = 0  # steps between two checks whether training has relapsed, where it is guarded; 0: none
+    aim: float = 0.0  # the highest LR of the plan that this is the beginning of; 0: the profile's own
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,12 @@ from autolrs.core.strategies.horizon_minis import (
     tail,
 )
 from autolrs.core.strategies.horizon_peak import (
+    DESCENTS,
     TEMPERATURE,
     bottom,
     centre,
     correction,
+    descent,
     left,
     shortfalls,
     towards_edge,
@@ -53,6 +55,7 @@ from autolrs.core.strategies.horizon_peak import (
 from autolrs.core.strategies.horizon_plan import (
     LEAST_MINIS,
     MAX_MINIS,
+    SHORTEST_WARMUP,
     Plan,
     affords_another,
     is_short,
@@ -60,7 +63,7 @@ from autolrs.core.strategies.horizon_plan import (
     plan,
     ramp_steps,
 )
-from autolrs.core.strategies.horizon_rules import START, rules
+from autolrs.core.strategies.horizon_rules import LONGEST_WARMUP, START, rules
 from autolrs.core.strategies.horizon_schedule import RETREAT, rest
 from autolrs.core.types import (
     Command,
@@ -86,6 +89,7 @@ CHECKS, CHECK_STEPS = 50, 10  # whether training has relapsed: at most so often,
 UNUSUAL = 4.0  # octaves from what is usual: 2 to 3 by chance in short searches, 5 where a network is fine-tuned
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 BELOW_EDGE = -4.0  # octaves, where miniature runs tell nothing: best in the mean of development tasks at 600 steps
+BELOW_EDGE_SLOWLY = -3.5  # the same after the longest warm-up: 3 and 4 lose 8 and 9 %, and 2 breaks
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
 
 
@@ -268,8 +272,35 @@ def _left_at_most(state: State, share: float) -> bool:
     return found is None or found <= share
 
 
+def warmup_share(state: State) -> float:
+    """Which share of the run the warm-up takes: the more, the less miniature runs brought the loss down.
+
+    They have seen the beginning alone then, and a peak by what they say may lie beyond a cliff; after a longer warm-up
+    there is none, or it lies higher. Longest where they gave no answer; never beyond where the run is planned anew.
+    """
+    settings, (least, most) = state.settings, rules(state.settings).warmup
+    if settings.warmup_fraction != "auto":
+        return settings.warmup_fraction
+    if not state.probes[1:] and not by_edge(state):
+        share = least
+    elif not answered(state):
+        share = LONGEST_WARMUP
+    else:
+        little, usual, _ = DESCENTS
+        share = least + (most - least) * max(usual - descent(start(state), lowest(state)), 0.0) / (usual - little)
+    return min(share, *settings.replan_at, 1.0)
+
+
 def choose(state: State) -> tuple[float, str]:
     """The peak LR, and why, in words."""
+    peak, why = _peak(state)
+    share = warmup_share(state)
+    if state.settings.warmup_fraction == "auto" and share > SHORTEST_WARMUP and not state.settings.warmup_steps:
+        why += f", warm-up over {share:.0%} of the run"
+    return peak, why
+
+
+def _peak(state: State) -> tuple[float, str]:
     settings = state.settings
     if not state.probes:
         lr = settings.base_lr or 1e-3
@@ -304,21 +335,26 @@ def choose(state: State) -> tuple[float, str]:
 def _without_answer(state: State) -> tuple[float, str]:
     """The peak where miniature runs gave no answer: none was affordable, all diverged, or they learned nothing."""
     minis, mark, octaves, name = state.probes[1:], landmark(state), RAMP_ONLY, "ramp's landmark"
-    below_edge = edge(state), BELOW_EDGE, "edge of divergence"
     if not minis:
         affordable = affords_another(state, plan(state.settings, validation=state.validation), LEAST_MINIS)
         what = "no miniature run " + ("has its LR inside the interval" if affordable else "is affordable")
-        if state.settings.proportional_steps and math.isfinite(edge(state)):
-            mark, octaves, name = below_edge
     elif not math.isfinite(lowest(state)):
         what, octaves = f"all {len(minis)} miniature runs diverged", min(_octave(p.lr, mark) for p in minis) - 3
     else:
         what, octaves = f"{len(minis)} miniature runs brought the loss down by next to nothing", START
-        if math.isfinite(edge(state)):
-            mark, octaves, name = below_edge
+    if by_edge(state):
+        below = BELOW_EDGE_SLOWLY if state.settings.warmup_fraction == "auto" else BELOW_EDGE
+        mark, octaves, name = edge(state), below, "edge of divergence"
     found = _within(mark * 2.0**octaves, *search_interval(state.settings))
     peak, usual = _half_way(state, found)
     return peak, f"{what}: {found:.4g}, {-octaves:g} octaves below the {name} {mark:.4g}{usual}: peak {peak:.4g}"
+
+
+def by_edge(state: State) -> bool:
+    """Whether the edge of divergence alone tells the peak, if there is one: nothing was learned in miniature runs, or
+    SGD cannot afford any."""
+    nothing = math.isfinite(lowest(state)) and not answered(state) if state.probes[1:] else None
+    return math.isfinite(edge(state)) and (state.settings.proportional_steps if nothing is None else nothing)
 
 
 def _half_way(state: State, found: float) -> tuple[float, str]:
@@ -390,12 +426,10 @@ def _stretch(state: State, budget: Plan, peak: float, why: str, octaves: float =
     done = state.committed_steps
     ends = {*(round(total * (i + 1) / pieces) for i in range(pieces)), *budget.replans}
     end = min(e for e in ends if e > done)
-    profile = rest(state, peak, end - done, octaves)
-    # A warm-up is not cut in two: its top is what later stretches know the peak by.
-    steps = max(end - done, profile[0].steps if profile[0].lr_end > profile[0].lr_start else 0)
+    profile = rest(state, peak, None if done else warmup_share(state), end - done, octaves)
     looks = 0
     if state.settings.keep_best == "auto" and state.validation and not state.look_every and not done:
         looks = look_interval(state, budget)
     guarded = state.all_failures < MAX_FAILURES
     check = max(total // CHECKS, CHECK_STEPS) if guarded and not state.hard else 0
-    return Commit(state.stage, cut(profile, 0, steps), None, why, guarded, looks, check)
+    return Commit(state.stage, cut(profile, 0, end - done), None, why, guarded, looks, check, peak_lr(profile))
