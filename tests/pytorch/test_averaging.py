@@ -147,7 +147,7 @@ def test_the_search_is_the_same_with_averaging_and_without():
     peaks = []
     for averaging in (False, True):
         model, optimizer, loader = build()
-        shape = {"horizon_shift": 1.0, "hold_until": 0.5, "decay_to": 0.1}
+        shape = {"horizon_shift": 1.0, "hold_until": 0.5, "decay_to": 0.1, "warmup_fraction": 0.05}
         auto = AutoLRS(model, optimizer, total_steps=400, averaging=averaging, **shape)
         train(auto, model, optimizer, loader)
         peaks.append(auto.schedule.segments)
