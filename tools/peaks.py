@@ -7,12 +7,15 @@
     python tools/peaks.py again [TASK ...]                                # do the benchmark's searches end as they did?
     python tools/peaks.py hold HELD.jsonl HOLD[xFACTOR] TASK[:CHANGE...]  # the rule's peak (times FACTOR) held so long
     python tools/peaks.py held [HELD.jsonl]                               # what that is worth against no hold
+    python tools/peaks.py warm WARMUPS.jsonl SHARE PEAK TASK[:CHANGE...] SEED ...  # held until half, so long a warm-up
+    python tools/peaks.py warmed [WARMUPS.jsonl]                          # losses by warm-up and peak
 
 CHANGE is `sgd`, `adam` or `adamw` (another optimizer), `b4` (batches four times as large), `t0.3` (fewer steps), or
 `plain` (no averaging). The rows behind docs/research-log.md, "A correction for each task" and "Holding the peak", are
 the defaults of `score`, `searched` and `held`; those of transformer-wmt14 are on the catalogues of one machine, which
 the task had before. Whole runs are recorded without a hold, but for those of
-`runs-short.jsonl`, which go with the searches of `searches-short.jsonl` ("Between the LRs that were tried").
+`runs-short.jsonl`, which go with the searches of `searches-short.jsonl` ("Between the LRs that were tried"), and
+`warmups.jsonl` ("How long a warm-up").
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from autolrs.core.strategies.horizon_peak import centre, correction, shortfalls
 from autolrs.core.strategies.horizon_schedule import full_profile
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "peaks"
-ROWS, SEARCHES, HELD = (RESULTS / name for name in ("rows.jsonl", "searches.jsonl", "held.jsonl"))
+ROWS, SEARCHES, HELD, WARMUPS = (RESULTS / f"{name}.jsonl" for name in ("rows", "searches", "held", "warmups"))
 HEADLINE = RESULTS.parent / "horizon.jsonl"
 OCTAVES = (-2, -1, 0, 1, 2)  # peaks of the whole runs, from the one that the rule takes
 # The rule is for runs with a hold; the recorded ones have none and, but for short ones, want so much less taken off.
@@ -72,7 +75,9 @@ def build(name: str, seed: int) -> tuple[Any, int, bool]:
     return bundle, steps, steps >= AVERAGED_STEPS and "plain" not in changes
 
 
-def whole_run(name: str, seed: int, peak: float, hold: float = 0.0) -> tuple[list[Any], list[Any]]:
+def whole_run(
+    name: str, seed: int, peak: float, hold: float = 0.0, warmup: float | None = None
+) -> tuple[list[Any], list[Any]]:
     """[peak, validation loss, test loss] at the end, None if it diverged; [share, validation loss] on the way."""
     from autolrs.bench.methods._method import endless, step
     from autolrs.pytorch.averaging import Averager
@@ -81,7 +86,7 @@ def whole_run(name: str, seed: int, peak: float, hold: float = 0.0) -> tuple[lis
     bundle, total, averaged = build(name, seed)
     averager = Averager(bundle.model, bundle.optimizer) if averaged else None
     config = Settings.make(strategy="horizon", total_steps=total, averaging=averaged, hold_until=hold)
-    lrs = [s.lr_at(i) for s in full_profile(config, total, peak) for i in range(s.steps)]
+    lrs = [s.lr_at(i) for s in full_profile(config, total, peak, warmup) for i in range(s.steps)]
     marks, seen = {round(share * total): share for share in MARKS}, []
     for done, batch in enumerate(islice(endless(bundle.loader), total), start=1):
         set_lr(bundle.optimizer, lrs[done - 1])
@@ -208,6 +213,21 @@ def held(rows: list[Row]) -> dict[str, dict[str, dict[str, float]]]:
     }
 
 
+def warm(name: str, seed: int, peak: float, warmup: float) -> Row:
+    """A whole run after so long a warm-up, held until half of it."""
+    (_, validation, test), _ = whole_run(name, seed, peak, 0.5, warmup)
+    key = {"kind": "averaged", "task": name, "seed": seed, "hold": 0.5, "warmup": warmup}
+    return {**key, "peak": peak, "validation": validation, "test": test}
+
+
+def warmed(rows: list[Row]) -> dict[tuple[str, int], dict[float, dict[float, float]]]:
+    """(Task, seed) -> warm-up -> peak -> test loss."""
+    found: Any = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        found[row["task"], row["seed"]][row["warmup"]][row["peak"]] = math.inf if row["test"] is None else row["test"]
+    return dict(found)
+
+
 def read(path: Path) -> list[Row]:
     """The rows of a file."""
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -215,7 +235,7 @@ def read(path: Path) -> list[Row]:
 
 def main(arguments: list[str]) -> None:
     """The command line."""
-    if arguments[:1] in (["record"], ["search"], ["hold"], ["again"]):
+    if arguments[:1] in (["record"], ["search"], ["hold"], ["again"], ["warm"]):
         import torch
 
         torch.set_num_threads(1)
@@ -256,6 +276,14 @@ def main(arguments: list[str]) -> None:
                 print(f"{kind}, held until {shape}: {np.exp(np.mean(np.log(list(ratios.values())))):.4f} in the mean")
                 for task, ratio in ratios.items():
                     print(f"  {task:26}{ratio:7.3f}")
+    elif arguments[:1] == ["warm"] and len(arguments) > 5:
+        with Path(arguments[1]).open("a") as file:
+            for seed in map(int, arguments[5:]):
+                file.write(json.dumps(warm(arguments[4], seed, float(arguments[3]), float(arguments[2]))) + "\n")
+    elif arguments[:1] == ["warmed"]:
+        for (task, seed), shares in warmed(read(Path(arguments[1]) if arguments[1:] else WARMUPS)).items():
+            for share, losses in shares.items():
+                print(f"{task:26} seed {seed}, {share:4.0%}:", *(f"{p:.3g} {loss:.4g}," for p, loss in losses.items()))
     else:
         raise SystemExit(__doc__)
 

@@ -133,3 +133,30 @@ def test_a_held_run_can_be_recorded(tmp_path):
 def test_it_says_how_it_is_used(arguments):
     with pytest.raises(SystemExit, match=r"tools/peaks\.py record"):
         PEAKS["main"](arguments)
+
+
+def test_a_longer_warm_up_forgives_a_peak_twice_too_high_where_miniature_runs_learn_little():
+    found = PEAKS["warmed"](PEAKS["read"](PEAKS["WARMUPS"]))
+
+    def rise(task, share):
+        """How much higher a run at twice the rule's peak ends, in the mean over seeds."""
+        ends = [[*found[task, seed][share].items()] for seed in (101, 102)]
+        pairs = [(low, high) for runs in ends for p, low in runs for q, high in runs if math.isclose(q, 2 * p)]
+        return np.exp(np.mean([math.log(high / low) for low, high in pairs]))
+
+    assert rise("transformer-wmt14", 0.05) > 1.2 and rise("transformer-wmt14", 0.15) < 1.06
+    assert rise("bert-pretraining", 0.05) > 1.14 and rise("bert-pretraining", 0.15) < 1.05
+
+
+def test_after_the_longest_warm_up_the_peak_may_lie_closer_to_the_edge():
+    rows = [row for row in PEAKS["read"](PEAKS["WARMUPS"]) if "below_edge" in row]
+    tasks = sorted({row["task"] for row in rows})
+
+    def lost(share, below):
+        best = {task: min(row["test"] for row in rows if row["task"] == task) for task in tasks}
+        chosen = [row for row in rows if row["warmup"] == share and row["below_edge"] == below]
+        return np.mean([math.log(row["test"] / best[row["task"]]) for row in chosen])
+
+    assert len(tasks) == 9
+    assert lost(0.05, 4) == min(lost(0.05, below) for below in (2, 3, 4, 5, 6))
+    assert lost(0.3, 3) < lost(0.3, 4) < lost(0.05, 4) + 0.005 and lost(0.3, 2) > 2 * lost(0.3, 3)

@@ -9,7 +9,7 @@ import pytest
 from searches import MINIS, ending, searched
 
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon import Horizon, choose, edge, landmark, limits, next_offset, responses
+from autolrs.core.strategies.horizon import BELOW_EDGE, Horizon, choose, edge, landmark, limits, next_offset, responses
 from autolrs.core.strategies.horizon_minis import learned, ridge, same_scale
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
@@ -77,7 +77,7 @@ def test_where_the_loss_fell_by_less_than_the_start_is_unsure_by_the_edge_decide
     state = searched([(-2, lowest), (-3, 1.97), (-1, 1.98)], scale, offset, noise=0.05)
     peak, why = choose(state)
     assert ("brought the loss down by next to nothing" in why) == (not trusted)
-    assert (peak == pytest.approx(edge(state) / 16)) == (not trusted)
+    assert (peak == pytest.approx(edge(state) * 2.0**BELOW_EDGE)) == (not trusted)
 
 
 def test_what_a_training_loss_shows_must_exceed_its_own_error_too():

@@ -88,8 +88,8 @@ PIECES, PIECE_STEPS = 10, 50  # of the run in one go: at most so many, of at lea
 CHECKS, CHECK_STEPS = 50, 10  # whether training has relapsed: at most so often, after at least so many steps
 UNUSUAL = 4.0  # octaves from what is usual: 2 to 3 by chance in short searches, 5 where a network is fine-tuned
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
-BELOW_EDGE = -4.0  # octaves, where miniature runs tell nothing: best in the mean of development tasks at 600 steps
-BELOW_EDGE_SLOWLY = -3.5  # the same after the longest warm-up: 3 and 4 lose 8 and 9 %, and 2 breaks
+BELOW_EDGE = -4.5  # octaves, where miniature runs tell nothing: best in the mean of development tasks at 600 steps
+BELOW_EDGE_SLOWLY = -3.5  # the same after the longest warm-up
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
 
 
@@ -154,9 +154,17 @@ def landmark(state: State) -> float:
 
 
 def edge(state: State) -> float:
-    """The last LR of the ramp before the smoothed loss stayed far above where it began; infinite if it never did."""
-    lrs, _, last = _ramp(state)
-    return math.inf if last + 1 == lrs.size else float(lrs[last])
+    """The LR at which the smoothed loss came to stay far above where it began; infinite if it never did.
+
+    On the line between two LRs of the ramp, which may lie an octave apart.
+    """
+    lrs, smoothed, last = _ramp(state)
+    if last + 1 == lrs.size:
+        return math.inf
+    if last + 1 == smoothed.size or not math.isfinite(smoothed[last + 1]):  # it was stopped there
+        return float(lrs[last])
+    share = _within((far_above(state) - smoothed[last]) / (smoothed[last + 1] - smoothed[last]), 0.0, 1.0)
+    return float(lrs[last] * (lrs[last + 1] / lrs[last]) ** share)
 
 
 def _ramp(state: State) -> tuple[np.ndarray, np.ndarray, int]:
