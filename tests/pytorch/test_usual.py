@@ -62,7 +62,7 @@ def peak(total, make=torch.optim.Adam, target=torch.sin, **settings):
         optimizer.step()
         if not auto.step(loss).exploring:
             break
-    return max(segment.lr_end for segment in auto.session.command.profile), notes, auto.settings.usual_lr
+    return auto.session.command.aim, notes, auto.settings.usual_lr
 
 
 @pytest.mark.parametrize("total", [300, 600])

@@ -12,7 +12,7 @@ from autolrs.core.schedule import Schedule
 from autolrs.core.settings import Settings
 from autolrs.core.smoothing import MIN_POINTS, smooth
 from autolrs.core.thinning import kept
-from autolrs.core.types import Metric, Profile, peak_lr
+from autolrs.core.types import Metric, Profile
 from autolrs.report.info import Array, ProbeInfo, RunInfo, StageInfo
 
 MOST_POINTS = 3000  # of one line on a screen that is half as many pixels wide
@@ -283,9 +283,8 @@ def posterior_info(run: RunInfo, stage: int | None = None, points: int = 300) ->
         )
         mean, std = process(np.log(lrs))
     winner = next(((p.lr, p.forecast) for p in chosen.probes if p.index == chosen.winner), None)
-    lr = peak_lr(chosen.profile) if chosen.profile else None
     orders = tuple(p.index + 1 for p in finite)
-    return PosteriorInfo(chosen.index, lrs, mean, std, explored, orders, diverged, winner, lr)
+    return PosteriorInfo(chosen.index, lrs, mean, std, explored, orders, diverged, winner, chosen.aim)
 
 
 # Forecast against what then happened

@@ -79,6 +79,7 @@ class StageInfo:
     index: int  # -1: warm-up
     start: int  # committed steps before it
     profile: Profile = ()  # empty: still being searched when the journal ends
+    aim: float | None = None  # the LR that was chosen: of a warm-up that is longer than the stretch, where it leads
     probes: tuple[ProbeInfo, ...] = ()
     winner: int | None = None  # index of the probe whose LR was committed
     metric: Metric = "train"
@@ -237,7 +238,8 @@ def _asked(stage: StageInfo | None, command: Probe | Commit, state: State) -> St
     stage = stage or StageInfo(command.stage, state.committed_steps)
     if isinstance(command, Probe):
         return replace(stage, metric=command.metric)
-    return replace(stage, profile=command.profile, winner=_winner(stage, command))
+    aim = command.aim or peak_lr(command.profile)
+    return replace(stage, profile=command.profile, aim=aim, winner=_winner(stage, command))
 
 
 def _winner(stage: StageInfo, command: Commit) -> int | None:

@@ -52,6 +52,12 @@ def test_in_short_runs_the_shortest_is_longer_but_for_sgd_whose_peak_was_sought_
     assert warmup_share(searched([], total=300, averaging=True)) == pytest.approx(0.15)
 
 
+def test_where_nothing_is_searched_it_is_short():
+    config = Settings.make(total_steps=40, strategy="horizon", averaging=True, base_lr=0.1)
+    state = engine.evolve(None, engine.start(config))
+    assert warmup_share(state) == pytest.approx(0.05) and Horizon().decide(state).profile[0].steps == 2
+
+
 def test_a_warm_up_of_the_users_own_is_left_alone():
     for given in (0.0, 0.1):
         state = came_down(0.4, warmup_fraction=given)

@@ -289,7 +289,9 @@ def warmup_share(state: State) -> float:
     settings, (least, most) = state.settings, rules(state.settings).warmup
     if settings.warmup_fraction != "auto":
         return settings.warmup_fraction
-    if not state.probes[1:] and not by_edge(state):
+    if not state.probes:
+        share = SHORTEST_WARMUP
+    elif not state.probes[1:] and not by_edge(state):
         share = least
     elif not answered(state):
         share = LONGEST_WARMUP
