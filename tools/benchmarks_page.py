@@ -101,13 +101,13 @@ TAIL = """
   too high, which a longer warm-up forgives: 1.00 of the best schedule instead of 1.02.
 - It reaches the tuned cosine's loss in 1.1 to 1.6x fewer steps on twelve tasks (3.7x on digits-mlp, which overfits from
   there on) and at the very end on resnet50-imagenet, 1.4x in the mean of these fourteen, search not counted. On
-  digits-cnn, where that cosine is the best of all, half of the runs do not reach it. With everything counted it is ahead
-  on ten.
+  digits-cnn, where that cosine is the best of all, half of the runs do not reach it. With everything counted it is
+  ahead on ten.
 - **The spread over seeds** is 1.10 times that of the best tuned schedule in the geometric mean (column **spread
   ratio**), where tuned WSD has 1.06, linear 1.00 and cosine .94: this aim is **missed** by a tenth, which is about its
   standard error. It was 1.47 before the warm-up went by what miniature runs learned (five seeds; 1.28 on the same five
-  now). It is no wider (within 5 %) on transformer, digits-mlp, BERT, GRU, digits-cnn, fashion-vit and vgg16-cifar100, up
-  to a half wider on MLP, CNN, LSTM, autoencoder, Transformer and resnet50-imagenet, and twice as wide on
+  now). It is no wider (within 5 %) on transformer, digits-mlp, BERT, GRU, digits-cnn, fashion-vit and vgg16-cifar100,
+  up to a half wider on MLP, CNN, LSTM, autoencoder, Transformer and resnet50-imagenet, and twice as wide on
   resnet50-cifar10 and vgg16-cifar10, whose miniature runs learn nothing or next to nothing, so that peaks differ by
   one and a half and by three octaves.
 - **Averaging**, with the hold and the warm-up that go with it, is worth 6 % in the mean (nothing on the GRU, 8 % on
@@ -115,7 +115,8 @@ TAIL = """
   side of the cliff).
 - **Tuned Schedule-Free** is 1 to 5 % ahead of horizon on MLP, digits-mlp, both VGG-16s, fashion-vit and
   resnet50-cifar10 and resnet50-imagenet, level on the GRU, the LSTM and the transformer, 1 % behind on the CNN, 6 % on
-  BERT, 7 % on the Transformer, 9 % on the autoencoder and 41 % on digits-cnn; it had 6 to 13 runs of tuning. At its default
+  BERT, 7 % on the Transformer, 9 % on the autoencoder and 41 % on digits-cnn; it had 6 to 13 runs of tuning. At its
+  default
   LR it is far behind, but for the convolution net, where it is the best of all.
 - **Tuned WSD** is the best schedule on transformer, LSTM, autoencoder, digits-mlp, Transformer (9 % below linear),
   BERT, GRU, VGG-16 and ResNet-50 on CIFAR-10 and vgg16-cifar100, and fails on digits-cnn. A tuned constant LR is 2 to
