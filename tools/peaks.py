@@ -36,6 +36,7 @@ from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon
 from autolrs.core.strategies.horizon_minis import outcomes, start
 from autolrs.core.strategies.horizon_peak import centre, correction, shortfalls
+from autolrs.core.strategies.horizon_ramp import landmark
 from autolrs.core.strategies.horizon_schedule import full_profile
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "peaks"
@@ -120,7 +121,7 @@ def search(name: str, seed: int) -> Row:
         "task": name.replace(":plain", ""),
         "seed": seed,
         "total_steps": total,
-        "landmark": horizon.landmark(state),
+        "landmark": landmark(state),
         "start": start(state),
         "minis": [[lr, value if math.isfinite(value) else None] for lr, value in finite],
         "peak": horizon.choose(state)[0],

@@ -9,6 +9,7 @@ import numpy as np
 
 from autolrs.core.strategies import horizon
 from autolrs.core.strategies.horizon_peak import weights
+from autolrs.core.strategies.horizon_ramp import landmark
 from autolrs.report.figures import Line, single
 from autolrs.report.info import Array, RunInfo
 
@@ -58,7 +59,7 @@ def horizon_choice(run: RunInfo) -> Choice | None:
     state = run.searched
     if state is None or run.settings.strategy != "horizon" or not state.probes or state.committed_steps:
         return None
-    mark = horizon.landmark(state)
+    mark = landmark(state)
     peak, words = horizon.choose(state)
     stage = next(stage for stage in run.stages if stage.probes)
     sweep = next((probe for probe in stage.probes if probe.sweep), None)

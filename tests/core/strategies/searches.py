@@ -6,8 +6,9 @@ import numpy as np
 
 from autolrs.core import engine
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon import Horizon, landmark
+from autolrs.core.strategies.horizon import Horizon
 from autolrs.core.strategies.horizon_plan import ramp_steps
+from autolrs.core.strategies.horizon_ramp import landmark
 from autolrs.core.strategies.horizon_schedule import full_profile
 from autolrs.core.types import Asked, Forecast, Probe, Probed
 

@@ -19,16 +19,15 @@ from autolrs.core.strategies.horizon import (
     Horizon,
     affords_another,
     choose,
-    edge,
     horizon_octaves,
     interval_too_low,
-    landmark,
     limits,
     next_offset,
     plan,
     responses,
 )
 from autolrs.core.strategies.horizon_plan import compares
+from autolrs.core.strategies.horizon_ramp import edge, landmark
 from autolrs.core.strategies.horizon_schedule import full_profile
 from autolrs.core.types import Aborted, Asked, Commit, Forecast, Noted, Probe, Probed, Profile, profile_steps
 from autolrs.run.session import Session, drive

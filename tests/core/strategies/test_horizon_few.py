@@ -20,15 +20,14 @@ from autolrs.core.strategies.horizon import (
     anchor,
     answered,
     choose,
-    edge,
     horizon_octaves,
     interval_too_low,
-    landmark,
     limits,
     next_offset,
 )
 from autolrs.core.strategies.horizon_peak import WELL, correction, upper
 from autolrs.core.strategies.horizon_plan import compares
+from autolrs.core.strategies.horizon_ramp import edge, landmark
 from autolrs.core.types import Asked, Commit, Forecast, Probe, Probed
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost

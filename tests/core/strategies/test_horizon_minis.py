@@ -9,8 +9,9 @@ import pytest
 from searches import MINIS, ending, searched
 
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon import BELOW_EDGE, Horizon, choose, edge, landmark, limits, next_offset, responses
+from autolrs.core.strategies.horizon import BELOW_EDGE, Horizon, choose, limits, next_offset, responses
 from autolrs.core.strategies.horizon_minis import learned, ridge, same_scale
+from autolrs.core.strategies.horizon_ramp import edge, landmark
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
 

@@ -17,10 +17,10 @@ from autolrs.core.strategies.horizon import (
     BELOW_EDGE_SLOWLY,
     Horizon,
     choose,
-    edge,
     start,
     warmup_share,
 )
+from autolrs.core.strategies.horizon_ramp import edge
 from autolrs.core.strategies.horizon_schedule import full_profile
 from autolrs.core.types import Committed, Failed
 from autolrs.run.session import Session, drive
@@ -78,7 +78,8 @@ def test_where_the_edge_alone_is_known_the_warm_up_is_longest_and_the_peak_highe
     slowly, plain = searched(minis, averaging=True), searched(minis, averaging=True, warmup_fraction=0.05)
     assert "next to nothing" in choose(slowly)[1] and warmup_share(slowly) == pytest.approx(0.3)
     assert choose(slowly)[0] == pytest.approx(edge(slowly) * 2.0**BELOW_EDGE_SLOWLY)
-    assert choose(plain)[0] == pytest.approx(edge(plain) * 2.0**BELOW_EDGE)
+    own = searched(minis, averaging=True, warmup_steps=7)
+    assert choose(plain)[0] == choose(own)[0] == pytest.approx(edge(plain) * 2.0**BELOW_EDGE)
     ramp_alone = searched([], total=300, averaging=True, proportional_steps=True)
     assert warmup_share(ramp_alone) == pytest.approx(0.3) and "edge of divergence" in choose(ramp_alone)[1]
 

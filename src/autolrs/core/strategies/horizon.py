@@ -11,12 +11,12 @@ higher peak than a long one: the horizon correction.
 3. The peak is the mean of their log LRs weighted by how well they did, lowered by the horizon correction: the less,
    the further down they brought the loss. In a short run it goes half-way to the usual LR, where one is known; that of
    SGD lies below the highest LR that did well.
-4. Everything is put back, and the whole run is trained from step 0. With `replan_at`, miniature anneals part-way ask
-   whether the LR may be higher (horizon_replan.py).
+4. Everything is put back, and the whole run is trained from step 0, with a warm-up that is the longer, the less they
+   learned. With `replan_at`, miniature anneals part-way ask whether the LR may be higher (horizon_replan.py).
 
-What all this may cost is in horizon_plan.py, what short runs do differently in horizon_rules.py, what miniature runs
-came to in horizon_minis.py, the arithmetic of the third step in horizon_peak.py, the LR of the fourth in
-horizon_schedule.py.
+What all this may cost is in horizon_plan.py, what short runs do differently in horizon_rules.py, what the ramp showed
+in horizon_ramp.py, what miniature runs came to in horizon_minis.py, the arithmetic of the third step in
+horizon_peak.py, the LR of the fourth in horizon_schedule.py.
 """
 
 from __future__ import annotations
@@ -30,20 +30,16 @@ from autolrs.core.interval import ramp
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon_replan as replan
 from autolrs.core.strategies.horizon_minis import (
-    far_above,
     learned,
     lowest,
-    noise,
     outcomes,
     same_scale,
     start,
-    start_level,
     tail,
 )
 from autolrs.core.strategies.horizon_peak import (
     DESCENTS,
     TEMPERATURE,
-    bottom,
     centre,
     correction,
     descent,
@@ -61,8 +57,8 @@ from autolrs.core.strategies.horizon_plan import (
     is_short,
     look_interval,
     plan,
-    ramp_steps,
 )
+from autolrs.core.strategies.horizon_ramp import edge, landmark, search_interval
 from autolrs.core.strategies.horizon_rules import LONGEST_WARMUP, START, rules
 from autolrs.core.strategies.horizon_schedule import RETREAT, rest
 from autolrs.core.types import (
@@ -90,7 +86,6 @@ UNUSUAL = 4.0  # octaves from what is usual: 2 to 3 by chance in short searches,
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 BELOW_EDGE = -4.5  # octaves, where miniature runs tell nothing: best in the mean of development tasks at 600 steps
 BELOW_EDGE_SLOWLY = -3.5  # the same after the longest warm-up
-EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
 
 
 class Horizon:
@@ -129,57 +124,6 @@ class Horizon:
     def retained(self, state: State) -> frozenset[int]:
         """No probe's end state is needed: the run starts anew."""
         return frozenset()
-
-
-def search_interval(settings: Settings) -> tuple[float, float]:
-    """The user's interval, or all six decades and more."""
-    return settings.range_lr if settings.lr == "auto" else settings.lr
-
-
-def landmark(state: State) -> float:
-    """The LR of the ramp at which the smoothed loss was lowest, within reach of the edge: where it rises for good.
-
-    A ramp of 20 steps has its LRs more than an octave apart: the lowest loss is looked for between them. Where batches
-    differ more than the loss falls in a ramp, a lower smoothed loss far from the edge is chance; so is any where it
-    neither rises nor falls: the highest LR is the landmark there.
-    """
-    lrs, smoothed, last = _ramp(state)
-    rises = last + 1 < lrs.size
-    if not rises and start(state) - float(smoothed.min()) <= 3 * noise(state):
-        return float(lrs[last])
-    first = int(np.searchsorted(lrs, lrs[last] * 2.0**-EDGE_REACH)) if rises else 0
-    deepest = first + int(np.argmin(smoothed[first : last + 1]))
-    around = np.minimum(smoothed[max(deepest - 1, 0) : deepest + 2], start_level(state))
-    return float(lrs[deepest] * (lrs[1] / lrs[0]) ** bottom(around))
-
-
-def edge(state: State) -> float:
-    """The LR at which the smoothed loss came to stay far above where it began; infinite if it never did.
-
-    On the line between two LRs of the ramp, which may lie an octave apart.
-    """
-    lrs, smoothed, last = _ramp(state)
-    if last + 1 == lrs.size:
-        return math.inf
-    if last + 1 == smoothed.size or not math.isfinite(smoothed[last + 1]):  # it was stopped there
-        return float(lrs[last])
-    share = _within((far_above(state) - smoothed[last]) / (smoothed[last + 1] - smoothed[last]), 0.0, 1.0)
-    return float(lrs[last] * (lrs[last + 1] / lrs[last]) ** share)
-
-
-def _ramp(state: State) -> tuple[np.ndarray, np.ndarray, int]:
-    """The ramp's LRs, its smoothed losses, and the last one that was not far above where it began."""
-    losses = np.array(state.probes[0].losses)
-    losses = np.where(np.isfinite(losses), losses, np.inf)
-    lrs = np.geomspace(*search_interval(state.settings), ramp_steps(state.settings))
-    keep = max(2.0, lrs.size / 20)
-    smoothed, mean, weight = [], 0.0, 0.0
-    for loss in losses:
-        mean += (loss - mean) / keep if math.isfinite(mean) else 0.0
-        weight += (1.0 - weight) / keep
-        smoothed.append(mean / weight)
-    limit = far_above(state)
-    return lrs, np.array(smoothed), max((i for i, loss in enumerate(smoothed) if loss <= limit), default=0)
 
 
 def responses(state: State) -> dict[int, float]:
@@ -301,11 +245,15 @@ def warmup_share(state: State) -> float:
     return min(share, *settings.replan_at, 1.0)
 
 
+def _chooses_warmup(settings: Settings) -> bool:
+    return settings.warmup_fraction == "auto" and not settings.warmup_steps
+
+
 def choose(state: State) -> tuple[float, str]:
     """The peak LR, and why, in words."""
     peak, why = _peak(state)
     share = warmup_share(state)
-    if state.settings.warmup_fraction == "auto" and share > SHORTEST_WARMUP and not state.settings.warmup_steps:
+    if _chooses_warmup(state.settings) and share > SHORTEST_WARMUP:
         why += f", warm-up over {share:.0%} of the run"
     return peak, why
 
@@ -353,7 +301,7 @@ def _without_answer(state: State) -> tuple[float, str]:
     else:
         what, octaves = f"{len(minis)} miniature runs brought the loss down by next to nothing", START
     if by_edge(state):
-        below = BELOW_EDGE_SLOWLY if state.settings.warmup_fraction == "auto" else BELOW_EDGE
+        below = BELOW_EDGE_SLOWLY if _chooses_warmup(state.settings) else BELOW_EDGE
         mark, octaves, name = edge(state), below, "edge of divergence"
     found = _within(mark * 2.0**octaves, *search_interval(state.settings))
     peak, usual = _half_way(state, found)

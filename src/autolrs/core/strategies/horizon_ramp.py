@@ -1,0 +1,66 @@
+"""What the ramp showed: where its loss was lowest, and where it broke out for good."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from autolrs.core.engine import State
+from autolrs.core.settings import Settings
+from autolrs.core.strategies.horizon_minis import far_above, noise, start, start_level
+from autolrs.core.strategies.horizon_peak import bottom
+from autolrs.core.strategies.horizon_plan import ramp_steps
+
+EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
+
+
+def search_interval(settings: Settings) -> tuple[float, float]:
+    """The user's interval, or all six decades and more."""
+    return settings.range_lr if settings.lr == "auto" else settings.lr
+
+
+def landmark(state: State) -> float:
+    """The LR of the ramp at which the smoothed loss was lowest, within reach of the edge: where it rises for good.
+
+    A ramp of 20 steps has its LRs more than an octave apart: the lowest loss is looked for between them. Where batches
+    differ more than the loss falls in a ramp, a lower smoothed loss far from the edge is chance; so is any where it
+    neither rises nor falls: the highest LR is the landmark there.
+    """
+    lrs, smoothed, last = _ramp(state)
+    rises = last + 1 < lrs.size
+    if not rises and start(state) - float(smoothed.min()) <= 3 * noise(state):
+        return float(lrs[last])
+    first = int(np.searchsorted(lrs, lrs[last] * 2.0**-EDGE_REACH)) if rises else 0
+    deepest = first + int(np.argmin(smoothed[first : last + 1]))
+    around = np.minimum(smoothed[max(deepest - 1, 0) : deepest + 2], start_level(state))
+    return float(lrs[deepest] * (lrs[1] / lrs[0]) ** bottom(around))
+
+
+def edge(state: State) -> float:
+    """The LR at which the smoothed loss came to stay far above where it began; infinite if it never did.
+
+    On the line between two LRs of the ramp, which may lie an octave apart.
+    """
+    lrs, smoothed, last = _ramp(state)
+    if last + 1 == lrs.size:
+        return math.inf
+    if last + 1 == smoothed.size or not math.isfinite(smoothed[last + 1]):  # it was stopped there
+        return float(lrs[last])
+    share = (far_above(state) - smoothed[last]) / (smoothed[last + 1] - smoothed[last])
+    return float(lrs[last] * (lrs[last + 1] / lrs[last]) ** min(max(share, 0.0), 1.0))
+
+
+def _ramp(state: State) -> tuple[np.ndarray, np.ndarray, int]:
+    """The ramp's LRs, its smoothed losses, and the last one that was not far above where it began."""
+    losses = np.array(state.probes[0].losses)
+    losses = np.where(np.isfinite(losses), losses, np.inf)
+    lrs = np.geomspace(*search_interval(state.settings), ramp_steps(state.settings))
+    keep = max(2.0, lrs.size / 20)
+    smoothed, mean, weight = [], 0.0, 0.0
+    for loss in losses:
+        mean += (loss - mean) / keep if math.isfinite(mean) else 0.0
+        weight += (1.0 - weight) / keep
+        smoothed.append(mean / weight)
+    limit = far_above(state)
+    return lrs, np.array(smoothed), max((i for i, loss in enumerate(smoothed) if loss <= limit), default=0)
