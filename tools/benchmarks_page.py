@@ -94,7 +94,7 @@ TAIL = """
   12 runs of tuning a task. No task is above 1.03: **met**. The
   cost is 1.12 to 1.15 with every validation pass at its weight: **met**, in every run. It does worse in
   [short runs](#short-runs) and on [tables of numbers](#tables-of-numbers).
-- **digits-cnn** had 1.012 before the warm-up was longer, in the mean of sixty pairs of runs 1.4 % less (standard error
+- **digits-cnn** had 1.012 before the warm-up was longer: over sixty pairs of runs it rose by 1.4 % (standard error
   2 %).
 - **vgg16-cifar100**: its miniature runs learn which ten of the hundred outputs occur and no more, and what a whole run
   wants cannot be seen before a fifth of it ([research log](research-log.md#two-bottoms)). Peaks are up to four times

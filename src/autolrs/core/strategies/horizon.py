@@ -311,8 +311,11 @@ def _without_answer(state: State) -> tuple[float, str]:
 def by_edge(state: State) -> bool:
     """Whether the edge of divergence alone tells the peak, if there is one: nothing was learned in miniature runs, or
     SGD cannot afford any."""
-    nothing = math.isfinite(lowest(state)) and not answered(state) if state.probes[1:] else None
-    return math.isfinite(edge(state)) and (state.settings.proportional_steps if nothing is None else nothing)
+    if not math.isfinite(edge(state)):
+        return False
+    if not state.probes[1:]:
+        return state.settings.proportional_steps
+    return math.isfinite(lowest(state)) and not answered(state)
 
 
 def _half_way(state: State, found: float) -> tuple[float, str]:

@@ -1,0 +1,44 @@
+"""What docs/benchmarks.md says in words of the headline, from the committed rows."""
+
+import runpy
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+
+from autolrs.bench.runner import read_rows
+from autolrs.bench.score import score, summary
+
+PAGE = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "benchmarks_page.py"))
+RESULTS = PAGE["RESULTS"]
+ROWS = [
+    row
+    for path in sorted(RESULTS.glob("*.jsonl"))
+    for row in read_rows(path)
+    if row["task"] in PAGE["HEADLINE_TASKS"] and row["method"] in PAGE["HEADLINE_METHODS"]
+]
+
+
+def test_mean_worst_task_and_spread_over_seeds():
+    found = summary(score(ROWS))
+    ours = found["horizon"]
+    assert (ours.ratio, ours.worst, ours.spread) == pytest.approx((0.988, 1.027, 1.10), abs=0.006)
+    assert [found[name].spread for name in ("wsd", "linear", "cosine")] == pytest.approx([1.06, 1.00, 0.94], abs=0.006)
+
+
+def test_on_the_five_seeds_of_before_the_spread_is_wider():
+    more = ("digits-mlp", "digits-cnn")
+    five = [row for row in ROWS if row["task"] in more or row["phase"] != "report" or row["seed"] < 5]
+    assert summary(score(five))["horizon"].spread == pytest.approx(1.28, abs=0.006)
+
+
+def test_on_digits_cnn_the_longer_warm_up_is_level_with_the_shorter():
+    def losses(path):
+        rows = [row for row in read_rows(path) if (row["task"], row["method"]) == ("digits-cnn", "horizon")]
+        return {row["seed"]: row["test"] for row in rows}
+
+    before, now = losses(RESULTS / "retired" / "horizon-short-warm-up.jsonl"), losses(RESULTS / "horizon.jsonl")
+    pairs = [now[seed] - before[seed] for seed in before]
+    assert len(pairs) == 60
+    usual = mean(before.values())
+    assert (mean(pairs) / usual, stdev(pairs) / 60**0.5 / usual) == pytest.approx((0.014, 0.0205), abs=0.001)
