@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -15,7 +15,12 @@ MIN_DECADES = 2.0  # the paper's own intervals span two to three decades
 
 def ramp(steps: int, interval: tuple[float, float]) -> Profile:
     """The range test's profile: `steps` steps at LRs that grow geometrically from end to end of `interval`."""
-    return tuple(Segment(1, float(lr), float(lr)) for lr in np.geomspace(*interval, steps))
+    return steps_at(np.geomspace(*interval, steps))
+
+
+def steps_at(lrs: Iterable[float]) -> Profile:
+    """A step at each of these LRs."""
+    return tuple(Segment(1, float(lr), float(lr)) for lr in lrs)
 
 
 def is_sweep(profile: Profile) -> bool:

@@ -184,7 +184,8 @@ class Ranged:
 class Probed:
     """A probe ran to its end. `losses` may be thinned for the record; `forecast` was made from all of them.
 
-    `checks` are the mean training losses from each check to the next, which later probes may be held against.
+    `checks` are the mean training losses from each check to the next, which later probes may be held against. A `sweep`
+    went through many LRs, one step each, and stands for none.
     """
 
     stage: int
@@ -195,6 +196,7 @@ class Probed:
     forecast: Forecast
     evaluations: int = 0
     checks: tuple[float, ...] = ()
+    sweep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,7 @@ class Aborted:
     losses: tuple[float, ...]
     reason: str
     evaluations: int = 0
+    sweep: bool = False
 
 
 @dataclass(frozen=True, slots=True)

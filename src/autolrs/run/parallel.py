@@ -15,6 +15,7 @@ from typing import Protocol
 
 from autolrs.core import engine
 from autolrs.core.engine import State, Strategy
+from autolrs.core.interval import is_sweep
 from autolrs.core.settings import Settings
 from autolrs.core.types import (
     Aborted,
@@ -290,7 +291,8 @@ class Driver:
             self._note(f"{what}: {_words(command)} is issued again")
         elif isinstance(command, Probe) and command.stage >= 0 and command.index > 0:
             reason = f"given up after {tries} attempts: {what}"
-            self._record(Aborted(command.stage, command.index, peak_lr(command.profile), 0, (), reason))
+            lr, sweep = peak_lr(command.profile), is_sweep(command.profile)
+            self._record(Aborted(command.stage, command.index, lr, 0, (), reason, sweep=sweep))
             self._tries.pop(_name(command))
         else:
             raise RuntimeError(f"{_words(command)} failed {tries} times; the last time: {what}")

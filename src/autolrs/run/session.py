@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from autolrs.core import engine
 from autolrs.core.divergence import behind, checks, diverged, levels, relapsed
 from autolrs.core.engine import State, Strategy
-from autolrs.core.interval import conclude
+from autolrs.core.interval import conclude, is_sweep
 from autolrs.core.overfitting import overfitted
 from autolrs.core.settings import Settings
 from autolrs.core.thinning import thin
@@ -443,7 +443,8 @@ class Session:
         forecast = self._on_first(lambda: self.strategy.judge(self.state, probe, series))
         lr, evaluations, steps = peak_lr(probe.profile), len(self._values), self._close()
         seen = checks(self._losses, probe.check_every) if probe.check_every > 1 else ()  # 1: the losses again
-        self.record(Probed(probe.stage, probe.index, lr, steps, thin(series), forecast, evaluations, seen))
+        sweep = is_sweep(probe.profile)
+        self.record(Probed(probe.stage, probe.index, lr, steps, thin(series), forecast, evaluations, seen, sweep))
         self._after_probe(probe)
 
     def _hopeless(self, probe: Probe, recent: int) -> str:
@@ -457,7 +458,8 @@ class Session:
 
     def _abort(self, probe: Probe, reason: str) -> None:
         lr, evaluations, steps = peak_lr(probe.profile), len(self._values), self._close()
-        self.record(Aborted(probe.stage, probe.index, lr, steps, thin(self._losses), reason, evaluations))
+        sweep = is_sweep(probe.profile)
+        self.record(Aborted(probe.stage, probe.index, lr, steps, thin(self._losses), reason, evaluations, sweep))
         self._after_probe(probe)
 
     def _after_probe(self, probe: Probe) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from autolrs.core import engine
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon import Horizon
-from autolrs.core.strategies.horizon_plan import ramp_steps
+from autolrs.core.strategies.horizon_plan import mini_steps, ramp_steps
 from autolrs.core.strategies.horizon_ramp import landmark
 from autolrs.core.strategies.horizon_schedule import full_profile
 from autolrs.core.types import Asked, Forecast, Probe, Probed
@@ -28,12 +28,12 @@ def searched(minis, scale=1.0, offset=0.0, validated=False, noise=0.0, total=500
     ramp = [offset + scale * ((2.0 - fall * i if i < 0.7 * steps else 9.0) + batches[i]) for i in range(steps)]
     now = engine.evolve(now, Asked(Horizon().decide(now)))
     now = engine.evolve(now, Probed(0, 0, 1.0, steps, tuple(ramp), Forecast(0, 0, 0, 0, "ok")))
-    mark = landmark(now)
+    mark, each = landmark(now), mini_steps(config)
     for index, (octave, loss, *seen) in enumerate(minis, start=1):
-        now = engine.evolve(now, Asked(Probe(0, index, full_profile(config, 100, mark * 2.0**octave))))
+        now = engine.evolve(now, Asked(Probe(0, index, full_profile(config, each, mark * 2.0**octave))))
         promise = Forecast(offset + scale * loss, 0, 0, 0, "ok")
         checks = tuple(offset + scale * value for value in seen)
-        now = engine.evolve(now, Probed(0, index, mark * 2.0**octave, 100, (), promise, int(validated), checks))
+        now = engine.evolve(now, Probed(0, index, mark * 2.0**octave, each, (), promise, int(validated), checks))
     return now
 
 

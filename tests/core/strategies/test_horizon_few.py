@@ -9,6 +9,7 @@ import pytest
 from searches import ending, searched
 
 from autolrs.core import engine
+from autolrs.core.interval import is_sweep
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon import (
     BELOW_CENTRE,
@@ -28,7 +29,7 @@ from autolrs.core.strategies.horizon import (
 from autolrs.core.strategies.horizon_peak import WELL, correction, upper
 from autolrs.core.strategies.horizon_plan import compares
 from autolrs.core.strategies.horizon_ramp import edge, landmark
-from autolrs.core.types import Asked, Commit, Forecast, Probe, Probed
+from autolrs.core.types import Asked, Forecast, Probe, Probed
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
 
@@ -113,7 +114,7 @@ def test_a_short_run_that_has_hardly_learned_goes_by_the_edge(total, proportiona
     loss = share * START
     state = searched([(-2, loss), (-1, loss + 0.01)], total=total, proportional_steps=proportional)
     peak, why = choose(state)
-    assert ("next to nothing" not in why) == trusted == answered(state)
+    assert ("too little to tell" not in why) == trusted == answered(state)
     if not trusted:
         assert peak == pytest.approx(edge(state) * 2.0**BELOW_EDGE)
 
@@ -200,8 +201,8 @@ def test_of_one_miniature_run_alone_nobody_can_say_whether_it_did_well(cost, min
     losses = tuple(2.0 - 0.05 * i if i < 14 else 9.0 for i in range(20))
     state = engine.evolve(state, Probed(0, 0, 10.0, 20, losses, Forecast(0, 0, 0, 0, "ok")))
     command = Horizon().decide(state)
-    assert isinstance(command, Probe if minis else Commit)
-    assert minis or command.note.startswith("no miniature run is affordable")
+    assert isinstance(command, Probe) and is_sweep(command.profile) == (not minis)
+    assert minis or choose(state)[1].startswith("no miniature run is affordable")
 
 
 def test_the_highest_lr_that_does_well_lies_on_the_line_between_two_losses():

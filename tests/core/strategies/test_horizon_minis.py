@@ -35,7 +35,7 @@ def test_from_the_lowest_lr_on_that_did_harm_nothing_is_trusted(ends, octave, tr
 
 
 def test_from_a_ridge_on_nothing_is_trusted():
-    # Of a deep network whose miniature runs have learned next to nothing; a whole run wants .005 there.
+    # Of a deep network whose miniature runs have learned too little to tell; a whole run wants .005 there.
     found = searched([(-2, 1.2), (-3, 1.01), (-1, 1.0)])
     assert sorted(o for o, short in responses(found).items() if math.isfinite(short)) == [-3]
     assert next_offset(found) == -4
@@ -77,7 +77,7 @@ def test_where_the_loss_fell_by_less_than_the_start_is_unsure_by_the_edge_decide
     # The ramp begins with twelve losses, 1.946 in the mean, and .01 is the standard error of that.
     state = searched([(-2, lowest), (-3, 1.97), (-1, 1.98)], scale, offset, noise=0.05)
     peak, why = choose(state)
-    assert ("brought the loss down by next to nothing" in why) == (not trusted)
+    assert ("brought the loss down by too little to tell" in why) == (not trusted)
     assert (peak == pytest.approx(edge(state) * 2.0**BELOW_EDGE)) == (not trusted)
 
 

@@ -76,7 +76,7 @@ def ready(state):
 def test_where_the_edge_alone_is_known_the_warm_up_is_longest_and_the_peak_higher():
     minis = [(-2, 1.99), (-3, 1.98), (-1, 1.985)]
     slowly, plain = searched(minis, averaging=True), searched(minis, averaging=True, warmup_fraction=0.05)
-    assert "next to nothing" in choose(slowly)[1] and warmup_share(slowly) == pytest.approx(0.3)
+    assert "too little to tell" in choose(slowly)[1] and warmup_share(slowly) == pytest.approx(0.3)
     assert choose(slowly)[0] == pytest.approx(edge(slowly) * 2.0**BELOW_EDGE_SLOWLY)
     own = searched(minis, averaging=True, warmup_steps=7)
     assert choose(plain)[0] == choose(own)[0] == pytest.approx(edge(plain) * 2.0**BELOW_EDGE)

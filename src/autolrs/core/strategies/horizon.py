@@ -26,12 +26,13 @@ import math
 import numpy as np
 
 from autolrs.core.engine import State
-from autolrs.core.interval import ramp
+from autolrs.core.interval import is_sweep, ramp, steps_at
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon_replan as replan
 from autolrs.core.strategies.horizon_minis import (
     learned,
     lowest,
+    minis,
     outcomes,
     same_scale,
     start,
@@ -53,12 +54,13 @@ from autolrs.core.strategies.horizon_plan import (
     MAX_MINIS,
     SHORTEST_WARMUP,
     Plan,
+    affords,
     affords_another,
     is_short,
     look_interval,
     plan,
 )
-from autolrs.core.strategies.horizon_ramp import edge, landmark, search_interval
+from autolrs.core.strategies.horizon_ramp import edge, further, landmark, search_interval
 from autolrs.core.strategies.horizon_rules import LONGEST_WARMUP, START, rules
 from autolrs.core.strategies.horizon_schedule import RETREAT, rest
 from autolrs.core.types import (
@@ -102,11 +104,10 @@ class Horizon:
         if not asked and budget.ramp_steps:
             profile = ramp(budget.ramp_steps, search_interval(state.settings))
             return Probe(0, 0, profile, check_every=1)
-        room = asked <= (MAX_MINIS if budget.minis else 0) and len(state.outstanding) < state.settings.parallel
-        if state.probes and room and affords_another(state, budget, LEAST_MINIS if asked == 1 else 1):
-            offset = next_offset(state)
-            if offset is not None:
-                return _mini(state, budget, offset)
+        if state.probes and len(state.outstanding) < state.settings.parallel:
+            probe = _next_mini(state, budget) or _next_ramp(state, budget)
+            if probe is not None:
+                return probe
         if state.outstanding:
             return Wait()
         peak, why = choose(state)
@@ -124,6 +125,41 @@ class Horizon:
     def retained(self, state: State) -> frozenset[int]:
         """No probe's end state is needed: the run starts anew."""
         return frozenset()
+
+
+def _next_mini(state: State, budget: Plan) -> Probe | None:
+    """The next miniature run; None where it tells nothing more, or there is no money for it."""
+    asked = len(state.probes) + len(state.outstanding)
+    if asked > (MAX_MINIS if budget.minis else 0) or _ramps(state):
+        return None
+    if not affords_another(state, budget, LEAST_MINIS if asked == 1 else 1):
+        return None
+    offset = next_offset(state)
+    if offset is None or (offset not in rules(state.settings).first and not _affords_beside_ramps(state, budget)):
+        return None
+    return _mini(state, budget, offset)
+
+
+def _affords_beside_ramps(state: State, budget: Plan) -> bool:
+    """Whether a miniature run leaves money for further ramps, where these know more by all that is known so far."""
+    return not by_edge(state) or affords_another(state, budget, beside=sum(lrs.size for lrs in further(state)))
+
+
+def _next_ramp(state: State, budget: Plan) -> Probe | None:
+    """A further ramp, where the edge of divergence alone tells the peak and all miniature runs are answered."""
+    asked = _ramps(state)
+    if len(state.outstanding) > sum(is_sweep(probe.profile) for probe in state.outstanding) or not by_edge(state):
+        return None
+    for lrs in further(state)[asked : asked + 1]:
+        if affords(state, budget, lrs.size):
+            return Probe(0, len(state.probes) + len(state.outstanding), steps_at(lrs), check_every=1)
+    return None
+
+
+def _ramps(state: State) -> int:
+    """Further ramps that were asked for."""
+    under_way = sum(is_sweep(probe.profile) for probe in state.outstanding)
+    return sum(probe.sweep for probe in state.probes[1:]) + under_way
 
 
 def responses(state: State) -> dict[int, float]:
@@ -235,7 +271,7 @@ def warmup_share(state: State) -> float:
         return settings.warmup_fraction
     if not state.probes:
         share = SHORTEST_WARMUP
-    elif not state.probes[1:] and not by_edge(state):
+    elif not minis(state) and not by_edge(state):
         share = least
     elif not answered(state):
         share = LONGEST_WARMUP
@@ -285,24 +321,25 @@ def _peak(state: State) -> tuple[float, str]:
         if share is not None:
             shifted = f"they brought the loss down to {share:.2g} of its start, so {shifted}"
     return peak, (
-        f"{len(state.probes) - 1} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, {name} "
+        f"{len(minis(state))} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, {name} "
         f"{mark * 2.0**middle:.3g}; {shifted}{usual}: peak {peak:.4g}"
     )
 
 
 def _without_answer(state: State) -> tuple[float, str]:
     """The peak where miniature runs gave no answer: none was affordable, all diverged, or they learned nothing."""
-    minis, mark, octaves, name = state.probes[1:], landmark(state), RAMP_ONLY, "ramp's landmark"
-    if not minis:
+    runs, mark, octaves, name = minis(state), landmark(state), RAMP_ONLY, "ramp's landmark"
+    if not runs:
         affordable = affords_another(state, plan(state.settings, validation=state.validation), LEAST_MINIS)
         what = "no miniature run " + ("has its LR inside the interval" if affordable else "is affordable")
     elif not math.isfinite(lowest(state)):
-        what, octaves = f"all {len(minis)} miniature runs diverged", min(_octave(p.lr, mark) for p in minis) - 3
+        what, octaves = f"all {len(runs)} miniature runs diverged", min(_octave(p.lr, mark) for p in runs) - 3
     else:
-        what, octaves = f"{len(minis)} miniature runs brought the loss down by next to nothing", START
+        what, octaves = f"{len(runs)} miniature runs brought the loss down by too little to tell", START
     if by_edge(state):
         below = BELOW_EDGE_SLOWLY if _chooses_warmup(state.settings) else BELOW_EDGE
         mark, octaves, name = edge(state), below, "edge of divergence"
+        name += f" by {_ramps(state) + 1} ramps" if _ramps(state) else ""
     found = _within(mark * 2.0**octaves, *search_interval(state.settings))
     peak, usual = _half_way(state, found)
     return peak, f"{what}: {found:.4g}, {-octaves:g} octaves below the {name} {mark:.4g}{usual}: peak {peak:.4g}"
@@ -313,7 +350,7 @@ def by_edge(state: State) -> bool:
     SGD cannot afford any."""
     if not math.isfinite(edge(state)):
         return False
-    if not state.probes[1:]:
+    if not minis(state):
         return state.settings.proportional_steps
     return math.isfinite(lowest(state)) and not answered(state)
 

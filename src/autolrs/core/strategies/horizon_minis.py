@@ -16,6 +16,11 @@ SECOND_DIFFERENCE = 1.652  # the median size of x - 2y + z, where x, y and z hav
 SAME_SCALE = 2.0  # a validation loss further than by this factor from the training loss measures something else
 
 
+def minis(state: State) -> list[Probed | Aborted]:
+    """The miniature runs that were answered: all probes but ramps, the first of which began the search."""
+    return [probe for probe in state.probes[1:] if not probe.sweep]
+
+
 def outcomes(state: State) -> list[tuple[Probed | Aborted, float]]:
     """Each miniature run and what it came to; infinite if it was stopped, and from the lowest LR on that did harm.
 
@@ -23,11 +28,11 @@ def outcomes(state: State) -> list[tuple[Probed | Aborted, float]]:
     `evaluate` gives something else, on another scale, all are judged by their own training loss instead. From a ridge
     on, too, nothing is trusted.
     """
-    minis, judge = state.probes[1:], _judged if same_scale(state) else _trained
-    harmful = min((probe.lr for probe in minis if _harmful(state, probe)), default=math.inf)
-    values = {probe.lr: judge(probe) for probe in minis if probe.lr < harmful}
+    runs, judge = minis(state), _judged if same_scale(state) else _trained
+    harmful = min((probe.lr for probe in runs if _harmful(state, probe)), default=math.inf)
+    values = {probe.lr: judge(probe) for probe in runs if probe.lr < harmful}
     trusted = ridge(values, start(state))
-    return [(probe, values[probe.lr] if probe.lr < min(harmful, trusted) else math.inf) for probe in minis]
+    return [(probe, values[probe.lr] if probe.lr < min(harmful, trusted) else math.inf) for probe in runs]
 
 
 def ridge(values: Mapping[float, float], start: float) -> float:
@@ -53,7 +58,7 @@ def same_scale(state: State) -> bool:
     That is, within a factor of it, and nearer to it than it is to the start (or than batches differ). One is enough:
     with BatchNorm a run whose LR is too high may have a low loss on its own batches and a high one beside them.
     """
-    both = [(_judged(p), _trained(p)) for p in state.probes[1:] if p.evaluations and math.isfinite(_trained(p))]
+    both = [(_judged(p), _trained(p)) for p in minis(state) if p.evaluations and math.isfinite(_trained(p))]
     return not both or any(
         _near(judged, trained, max(start(state) - trained, chance(state))) for judged, trained in both
     )
@@ -92,10 +97,10 @@ def learned(state: State) -> bool:
     """
     before, after = start_level(state), lowest(state)
     variance = 1 / (len(_first(state)) or 1)
-    minis = [probe for probe in state.probes[1:] if isinstance(probe, Probed)]
-    if minis and (not same_scale(state) or not any(probe.evaluations for probe in minis)):
+    ended = [probe for probe in minis(state) if isinstance(probe, Probed)]
+    if ended and (not same_scale(state) or not any(probe.evaluations for probe in ended)):
         share = min(after / before, 1.0) if before > 0 and after > 0 else 1.0
-        variance += share**2 / max(1, round(TAIL * minis[0].steps))
+        variance += share**2 / max(1, round(TAIL * ended[0].steps))
     return before - after > 3 * noise(state) * math.sqrt(variance)
 
 

@@ -9,6 +9,7 @@ from itertools import product
 from autolrs.core.engine import State
 from autolrs.core.overfitting import MIN_LOOKS
 from autolrs.core.settings import LOOKS, REPLAN_RUNS, Settings
+from autolrs.core.types import profile_steps
 
 # Fewer say nothing; more would not fit whole into the journal, and decisions rest on what is there.
 RAMP_STEPS = (20, 128)
@@ -87,16 +88,21 @@ def is_short(settings: Settings) -> bool:
     return mini_steps(settings) <= MIN_MINI_STEPS
 
 
-def affords_another(state: State, budget: Plan, runs: int = 1) -> bool:
-    """Whether one more miniature run (or `runs`) fits, by the steps taken: what stopped runs have saved goes to others.
+def affords_another(state: State, budget: Plan, runs: int = 1, beside: int = 0) -> bool:
+    """Whether one more miniature run (or `runs`) fits, and `beside` it so many steps of ramps."""
+    return affords(state, budget, runs * _price(state.settings, budget.mini_steps, budget.validated) + beside)
 
-    Runs under way count in full, so that parallel ones are as many as one by one. Re-planning that is still to come
+
+def affords(state: State, budget: Plan, steps: float) -> bool:
+    """Whether probes worth so many steps fit, by the steps taken: what stopped runs have saved goes to others.
+
+    Probes under way count in full, so that parallel ones are as many as one by one. Re-planning that is still to come
     keeps its share, and so do looks.
     """
     settings = state.settings
-    each = _price(settings, budget.mini_steps, budget.validated)
+    under_way = sum(_price(settings, profile_steps(p.profile), p.metric == "validation") for p in state.outstanding)
     left = _left(state, budget) - budget.looks * settings.evaluate_steps
-    return left >= (len(state.outstanding) + runs) * each - 1e-9 * each
+    return left >= under_way + steps - 1e-9 * steps
 
 
 def look_interval(state: State, budget: Plan) -> int:

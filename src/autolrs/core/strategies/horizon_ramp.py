@@ -1,8 +1,9 @@
-"""What the ramp showed: where its loss was lowest, and where it broke out for good."""
+"""What the ramp showed: where its loss was lowest, and where it broke out for good; and further ramps to that edge."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from autolrs.core.strategies.horizon_minis import far_above, noise, start, start
 from autolrs.core.strategies.horizon_peak import bottom
 from autolrs.core.strategies.horizon_plan import ramp_steps
 
+FURTHER = (10, 15)  # octaves below the edge at which further ramps begin; from 5 on they come to it without momentum
+BEYOND = 4  # octaves above it to which they go
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
 
 
@@ -38,29 +41,60 @@ def landmark(state: State) -> float:
 
 
 def edge(state: State) -> float:
-    """The LR at which the smoothed loss came to stay far above where it began; infinite if it never did.
+    """The LR at which the smoothed loss came to stay far above where it began, in the mean of all ramps; infinite if it
+    never did in the first.
 
-    On the line between two LRs of the ramp, which may lie an octave apart.
+    By how much one batch differs from others that is half an octave up or down, in one ramp.
     """
     lrs, smoothed, last = _ramp(state)
     if last + 1 == lrs.size:
         return math.inf
-    if last + 1 == smoothed.size or not math.isfinite(smoothed[last + 1]):  # it was stopped there
+    found = [_edge(state, lrs, smoothed, last)]
+    answers = sorted((probe for probe in state.probes[1:] if probe.sweep), key=lambda probe: probe.index)
+    for probe, lrs in zip(answers, further(state), strict=False):
+        if probe.losses:
+            smoothed, last = _smoothed(state, probe.losses)
+            found.append(_edge(state, lrs, smoothed, last))
+    return float(np.exp(np.mean(np.log(found))))
+
+
+def further(state: State) -> list[np.ndarray]:
+    """The LRs of ramps that come to the first one's edge sooner, and so on other batches: their first LRs, which do
+    nothing, are left out. Those that fit into the interval.
+    """
+    lrs, smoothed, last = _ramp(state)
+    if last + 1 == lrs.size:
+        return []
+    found, octaves = _edge(state, lrs, smoothed, last), math.log2(lrs[1] / lrs[0])
+    up = int(min(BEYOND, math.log2(lrs[-1] / found)) / octaves)
+    downs = [round(below / octaves) for below in FURTHER]
+    return [
+        found * 2.0 ** (octaves * np.arange(-down, up + 1))
+        for down in downs
+        if up and found * 2.0 ** (-down * octaves) >= lrs[0]
+    ]
+
+
+def _edge(state: State, lrs: np.ndarray, smoothed: np.ndarray, last: int) -> float:
+    """On the line between two LRs, which may lie an octave apart."""
+    if last + 1 >= smoothed.size or not math.isfinite(smoothed[last + 1]):  # it ended there
         return float(lrs[last])
     share = (far_above(state) - smoothed[last]) / (smoothed[last + 1] - smoothed[last])
     return float(lrs[last] * (lrs[last + 1] / lrs[last]) ** min(max(share, 0.0), 1.0))
 
 
 def _ramp(state: State) -> tuple[np.ndarray, np.ndarray, int]:
-    """The ramp's LRs, its smoothed losses, and the last one that was not far above where it began."""
-    losses = np.array(state.probes[0].losses)
-    losses = np.where(np.isfinite(losses), losses, np.inf)
+    """The first ramp's LRs, its smoothed losses, and the last one that was not far above where it began."""
     lrs = np.geomspace(*search_interval(state.settings), ramp_steps(state.settings))
-    keep = max(2.0, lrs.size / 20)
+    return lrs, *_smoothed(state, state.probes[0].losses)
+
+
+def _smoothed(state: State, losses: Sequence[float]) -> tuple[np.ndarray, int]:
+    keep = max(2.0, ramp_steps(state.settings) / 20)
     smoothed, mean, weight = [], 0.0, 0.0
-    for loss in losses:
+    for loss in np.where(np.isfinite(losses), losses, np.inf):
         mean += (loss - mean) / keep if math.isfinite(mean) else 0.0
         weight += (1.0 - weight) / keep
         smoothed.append(mean / weight)
     limit = far_above(state)
-    return lrs, np.array(smoothed), max((i for i, loss in enumerate(smoothed) if loss <= limit), default=0)
+    return np.array(smoothed), max((i for i, loss in enumerate(smoothed) if loss <= limit), default=0)

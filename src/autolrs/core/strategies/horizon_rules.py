@@ -1,4 +1,4 @@
-"""What searches of different runs do differently: long ones, short ones, and short ones of SGD.
+"""What searches of different runs do differently: long and short ones, of SGD and of others.
 
 Up to 1000 steps miniature runs have the least steps that say anything, and there is money for few. What limits a short
 run of SGD is where it breaks, rather than the noise of its batches: it wants what lies a little below, however flat the
@@ -11,6 +11,7 @@ import math
 from typing import NamedTuple
 
 from autolrs.core.settings import Settings
+from autolrs.core.strategies.horizon_peak import DESCENTS
 from autolrs.core.strategies.horizon_plan import SHORTEST_WARMUP, is_short
 
 LONG_WARMUP = 0.2  # of the run: takes the cliffs of a Transformer and of BERT away; .3 costs BERT 3 %
@@ -30,6 +31,8 @@ class Rules(NamedTuple):
 
 
 LONG = Rules((START, START - 1, START + 1))
+# Where a deep network has hardly begun to learn, which LR is ahead is chance; with SGD the edge knows more.
+LONG_SGD = LONG._replace(learned=math.exp(-DESCENTS[0]))
 # Cannot afford to look down before it knows the slope. At any LR a network unlearns its first mistakes.
 # By its few probes it may end anywhere, and a longer warm-up forgives more.
 SHORT = Rules((START, START + 1), learned=0.9, warmup=(0.15, LONG_WARMUP))
@@ -39,6 +42,6 @@ SHORT_SGD = Rules((START,), gives_up=False, upper=True, warmup=(SHORTEST_WARMUP,
 
 def rules(settings: Settings) -> Rules:
     """Those of this run's search."""
-    if not is_short(settings):
-        return LONG
-    return SHORT_SGD if settings.proportional_steps else SHORT
+    if is_short(settings):
+        return SHORT_SGD if settings.proportional_steps else SHORT
+    return LONG_SGD if settings.proportional_steps else LONG

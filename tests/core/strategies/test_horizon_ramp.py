@@ -1,0 +1,123 @@
+"""Further ramps: where the edge of divergence alone tells the peak, it is looked for on other batches too."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from searches import MINIS, searched
+
+from autolrs.core import engine
+from autolrs.core.interval import is_sweep
+from autolrs.core.strategies.horizon import BELOW_EDGE_SLOWLY, Horizon, answered, by_edge, choose
+from autolrs.core.strategies.horizon_minis import minis
+from autolrs.core.strategies.horizon_ramp import BEYOND, FURTHER, edge, further
+from autolrs.core.types import Aborted, Asked, Commit, Forecast, Probe, Probed, Wait, peak_lr, profile_steps
+
+NOTHING = [(-2, 1.99), (-3, 1.98), (-1, 1.985)]
+
+
+def hardly(**values):
+    """A search whose miniature runs have learned nothing, and which cannot afford a fourth beside two ramps."""
+    return searched(NOTHING, **{"averaging": True, "total": 1200, "max_cost": 1.11, **values})
+
+
+def answer(state, broke, *, losses=True):
+    """Ask for the next probe, a ramp, and answer it: its loss breaks out so many octaves above the first one's edge."""
+    probe = Horizon().decide(state)
+    assert isinstance(probe, Probe) and is_sweep(probe.profile)
+    state = engine.evolve(state, Asked(probe))
+    return engine.evolve(state, answered_by(probe, broke, losses=losses))
+
+
+def answered_by(probe, broke=0.0, *, losses=True):
+    if not is_sweep(probe.profile):
+        promise = Forecast(1.98, 0, 0, 0, "ok")
+        return Probed(0, probe.index, peak_lr(probe.profile), profile_steps(probe.profile), (), promise)
+    lrs = [segment.lr_start for segment in probe.profile]
+    seen = tuple(1.9 if lr < edge(hardly()) * 2.0**broke else 99.0 for lr in lrs) if losses else ()
+    return Probed(0, probe.index, max(lrs), len(lrs), seen, Forecast(0, 0, 0, 0, "ok"), sweep=True)
+
+
+def test_two_more_are_asked_for_which_come_to_the_edge_sooner_and_the_peak_goes_by_the_mean():
+    state, first = hardly(), edge(hardly())
+    assert by_edge(state)
+    octaves = math.log2(10 / 1e-6) / 19
+    for below in FURTHER:
+        probe = Horizon().decide(state)
+        lrs = np.array([segment.lr_start for segment in probe.profile])
+        assert np.diff(np.log2(lrs)) == pytest.approx(octaves)
+        assert math.log2(first / lrs[0]) == pytest.approx(below, abs=octaves / 2)
+        assert BEYOND - octaves < math.log2(lrs[-1] / first) <= BEYOND
+        state = answer(state, broke=0.0)
+    command = Horizon().decide(state)
+    assert isinstance(command, Commit) and "edge of divergence by 3 ramps" in command.note
+    assert command.aim == pytest.approx(edge(state) * 2.0**BELOW_EDGE_SLOWLY)
+    assert len(minis(state)) == 3 and choose(state)[1].startswith("3 miniature runs")
+
+
+def test_each_ramp_moves_the_edge_by_its_share_and_one_that_was_lost_by_nothing():
+    twice = answer(answer(hardly(), 0.0), 0.0)
+    lower, lost = answer(answer(hardly(), -3.0), 0.0), answer(answer(hardly(), 0.0), 0.0, losses=False)
+    assert math.log2(edge(twice) / edge(lower)) == pytest.approx(1.0, abs=0.25)  # three octaves, a third of them
+    assert edge(lost) < edge(hardly())  # by its loss of 99 the second one breaks early between two LRs, as before
+    never = answer(answer(hardly(), 9.0), 0.0)
+    assert edge(twice) < edge(never) < edge(hardly()) * 2.0**BEYOND
+
+
+@pytest.mark.parametrize(
+    ("cost", "runs", "ramps"), [(1.08, 3, 0), (1.09, 3, 1), (1.11, 3, 2), (1.15, 5, 2), (1.5, 7, 2)]
+)
+def test_money_for_them_is_kept_and_no_miniature_run_follows(cost, runs, ramps):
+    state, kinds = hardly(max_cost=cost), []
+    while isinstance(command := Horizon().decide(state), Probe):
+        kinds.append(is_sweep(command.profile))
+        state = engine.evolve(engine.evolve(state, Asked(command)), answered_by(command))
+    assert (len(minis(state)), sum(kinds)) == (runs, ramps) and kinds == sorted(kinds)
+    assert state.raw_steps <= round((cost - 1) * 1200)
+
+
+def test_none_where_miniature_runs_tell_the_peak():
+    state = searched(MINIS, averaging=True, total=1200)
+    command = Horizon().decide(state)
+    assert not isinstance(command, Probe) or not is_sweep(command.profile)
+
+
+def test_those_that_would_begin_below_the_users_interval_are_left_out():
+    assert [lrs.size for lrs in further(hardly())] == [12, 16]
+    narrow = hardly(lr=(1e-4, 10.0))
+    assert all(lrs[0] >= 1e-4 and lrs[-1] <= 10.0 for lrs in further(narrow)) and len(further(narrow)) == 1
+    assert not further(hardly(lr=(0.01, 10.0)))
+    assert isinstance(Horizon().decide(hardly(lr=(0.01, 10.0), max_cost=1.09)), Commit)
+
+
+def test_several_at_once_end_at_the_same_peak():
+    one = answer(answer(hardly(), 0.0), -2.0)
+    state, probes = hardly(parallel=4), []
+    while isinstance(command := Horizon().decide(state), Probe):
+        probes.append(command)
+        state = engine.evolve(state, Asked(command))
+    assert isinstance(command, Wait) and len(probes) == 2
+    for probe, broke in zip(reversed(probes), (-2.0, 0.0), strict=True):  # the second one is answered first
+        state = engine.evolve(state, answered_by(probe, broke))
+    assert choose(state)[0] == pytest.approx(choose(one)[0], rel=1e-12)
+
+
+def test_one_that_was_stopped_counts_up_to_there():
+    probe = Horizon().decide(hardly())
+    state = engine.evolve(hardly(), Asked(probe))
+    stopped = Aborted(0, probe.index, 1.0, 5, (1.9,) * 5, "loss nan after 5 steps", sweep=True)
+    state = engine.evolve(state, stopped)
+    assert edge(state) == pytest.approx(math.sqrt(edge(hardly()) * probe.profile[4].lr_start))
+    assert profile_steps(Horizon().decide(state).profile) == 16  # and the search goes on
+
+
+@pytest.mark.parametrize(
+    ("left", "proportional", "told"), [(0.6, True, True), (0.7, True, False), (0.7, False, True), (0.95, False, True)]
+)
+def test_of_sgd_that_has_hardly_begun_to_learn_the_edge_knows_more(left, proportional, told):
+    best = left * 1.99
+    minis = [(-2, best), (-3, best + 0.01), (-1, best + 0.02)]
+    state = searched(minis, averaging=True, proportional_steps=proportional)
+    assert answered(state) == told and by_edge(state) == (not told)
