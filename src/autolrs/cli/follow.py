@@ -15,7 +15,7 @@ from autolrs.core import engine
 from autolrs.core.engine import State
 from autolrs.core.types import Continued, Event, Resumed, peak_lr
 from autolrs.progress.panel import Moment, picture
-from autolrs.progress.words import Sweeps, event_line
+from autolrs.progress.words import event_line
 from autolrs.run import journal
 
 _EARLIER = 12  # lines about what happened before one came
@@ -27,7 +27,6 @@ class Follower:
     def __init__(self) -> None:
         self._seen = 0
         self._states: list[State] = []  # after each event that still counts
-        self.sweeps = Sweeps()
 
     @property
     def state(self) -> State:
@@ -45,8 +44,7 @@ class Follower:
             fresh = not self._states or isinstance(event, Continued)
             after = engine.evolve(None if fresh else self.state, event)
             self._states = [after] if fresh else [*self._states, after]
-            self.sweeps.watch(event)
-            lines += [event_line(event, after, sweep=self.sweeps.of(event)) or ""]
+            lines += [event_line(event, after) or ""]
         self._seen = len(events)
         return [line for line in lines if line]
 
@@ -104,4 +102,4 @@ def _drawn(run: Path, follower: Follower) -> RenderableType:
     ago = max(0.0, time.time() - times[-1])
     title = f"{run}: {follower.state.settings.strategy}"
     news = f"last record {ago:,.0f} s ago" if follower.state.finished is None else ""
-    return picture(follower.moment(), title, follower.sweeps, losses=(), elapsed=times[-1] - times[0], news=news)
+    return picture(follower.moment(), title, losses=(), elapsed=times[-1] - times[0], news=news)

@@ -15,7 +15,7 @@ from rich.text import Text
 from autolrs.core.engine import State
 from autolrs.core.interval import is_sweep
 from autolrs.core.types import Commit, Probe, Probed, profile_steps
-from autolrs.progress.words import Sweeps, best_so_far, clock, lr_words, number, planned_steps, sparkline, stage_probes
+from autolrs.progress.words import best_so_far, clock, lr_words, number, planned_steps, sparkline, stage_probes
 from autolrs.run.session import Session
 
 
@@ -37,16 +37,14 @@ class Moment:
         return cls(session.state, session.command, session.lr, session.command_steps, done, steps)
 
 
-def picture(
-    moment: Moment, title: str, sweeps: Sweeps, *, losses: Sequence[float], elapsed: float, news: str = ""
-) -> RenderableType:
+def picture(moment: Moment, title: str, *, losses: Sequence[float], elapsed: float, news: str = "") -> RenderableType:
     """The picture; `losses` are those of the command under way, `elapsed` seconds since the start."""
     state = moment.state
     last = f"  {losses[-1]:.3g}" if losses else ""
     parts: list[RenderableType] = [_now(moment)]
     if losses:
         parts.append(Text("loss  " + sparkline(losses, 48) + last, style="cyan"))
-    parts += [Text(""), _probes(state, sweeps), Text(""), _schedule(state), _progress(moment, elapsed)]
+    parts += [Text(""), _probes(state), Text(""), _schedule(state), _progress(moment, elapsed)]
     if news:
         parts.append(Text(news, style="dim"))
     return Panel(Group(*parts), title=title, title_align="left", border_style="dim")
@@ -93,10 +91,10 @@ def _progress(moment: Moment, elapsed: float) -> RenderableType:
     return line
 
 
-def _probes(state: State, sweeps: Sweeps) -> Table:
+def _probes(state: State) -> Table:
     """This stage's answers, the best by the posterior marked; a line for each probe to come, so that nothing jumps."""
     rows = table(">LR", "losses", ">forecast", "")
-    answers = [probe for probe in state.probes if probe.stage >= 0 and not sweeps.of(probe)]
+    answers = [probe for probe in state.probes if probe.stage >= 0 and not probe.sweep]
     best = best_so_far(state.settings, answers)
     for probe in answers[-12:]:
         forecast = probe.forecast.value if isinstance(probe, Probed) else math.inf

@@ -12,8 +12,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TextIO
 
-from autolrs.core.types import Event, Finished, Probe
-from autolrs.progress.words import Sweeps, event_line
+from autolrs.core.types import Event, Finished
+from autolrs.progress.words import event_line
 from autolrs.run.session import Session
 from autolrs.run.steps import StepInfo
 
@@ -68,15 +68,13 @@ class PlainView:
 
     def __init__(self, session: Session, out: TextIO) -> None:
         self._session, self._out = weakref.proxy(session), out
-        self._sweeps = Sweeps(_asked(session))
 
     def on_step(self, loss: Any) -> None:
         """Nothing to say about a single step."""
 
     def on_event(self, event: Event) -> None:
         """One line where there is news."""
-        self._sweeps.watch(event)
-        line = event_line(event, self._session.state, sweep=self._sweeps.of(event))
+        line = event_line(event, self._session.state)
         if line:
             print(line, file=self._out, flush=True)
 
@@ -97,14 +95,13 @@ class LiveView:
         steps = "" if settings.total_steps is None else f", {settings.total_steps:,} steps"
         self._title = f"autolrs: {settings.strategy}{steps}"
         self._losses: list[float] = []
-        self._command, self._sweeps = session.command, Sweeps(_asked(session))
+        self._command = session.command
         self._begun, self._drawn = now(), -_REFRESH
         self._live = Live(console=console, auto_refresh=False)
         self._open = False
 
     def on_event(self, event: Event) -> None:
         """Drawn with the next step; the last event closes the picture."""
-        self._sweeps.watch(event)
         if isinstance(event, Finished):
             self._draw()
             self.close()
@@ -127,7 +124,7 @@ class LiveView:
         from autolrs.progress.panel import Moment, picture
 
         elapsed = self._now() - self._begun
-        return picture(Moment.of(self._session), self._title, self._sweeps, losses=self._losses, elapsed=elapsed)
+        return picture(Moment.of(self._session), self._title, losses=self._losses, elapsed=elapsed)
 
     def close(self) -> None:
         """Give the terminal back; the last picture stays."""
@@ -140,7 +137,3 @@ class LiveView:
             self._open = True
             self._live.start()
         self._live.update(self.render(), refresh=True)
-
-
-def _asked(session: Session) -> list[Probe]:
-    return [session.command] if isinstance(session.command, Probe) else []

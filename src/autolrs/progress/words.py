@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from autolrs.core import curriculum, search
 from autolrs.core.engine import State
-from autolrs.core.interval import is_sweep
 from autolrs.core.settings import Settings
 from autolrs.core.types import (
     Aborted,
-    Asked,
     Committed,
     Event,
     Failed,
     Looked,
     Noted,
-    Probe,
     Probed,
     Ranged,
     Weighed,
@@ -68,27 +65,9 @@ def lr_words(start: float, end: float) -> str:
     return number(start) if start == end else f"{number(start)} > {number(end)}"
 
 
-class Sweeps:
-    """Which probes go through many LRs and stand for none: only the command says so, not the answer."""
-
-    def __init__(self, asked: Iterable[Probe] = ()) -> None:
-        self._seen: set[tuple[int, int]] = set()
-        for probe in asked:
-            self.watch(Asked(probe))
-
-    def watch(self, event: Event) -> None:
-        """Look at an event as it comes."""
-        if isinstance(event, Asked) and isinstance(event.command, Probe) and is_sweep(event.command.profile):
-            self._seen.add((event.command.stage, event.command.index))
-
-    def of(self, event: Event) -> bool:
-        """Whether `event` answers such a probe."""
-        return isinstance(event, (Probed, Aborted)) and (event.stage, event.index) in self._seen
-
-
-def event_line(event: Event, state: State, *, sweep: bool = False) -> str | None:
+def event_line(event: Event, state: State) -> str | None:
     """An event in one line; None for those that are no news. `state` is the one after it."""
-    if sweep and isinstance(event, (Probed, Aborted)):
+    if isinstance(event, (Probed, Aborted)) and event.sweep:
         return f"{event.steps} steps through the LRs up to {number(event.lr)}"
     if isinstance(event, Ranged):
         return f"range test: search {number(event.lr_min)} to {number(event.lr_max)} ({event.note})"

@@ -237,7 +237,7 @@ def _asked(stage: StageInfo | None, command: Probe | Commit, state: State) -> St
         return stage  # the range test belongs to no stage
     stage = stage or StageInfo(command.stage, state.committed_steps)
     if isinstance(command, Probe):
-        return replace(stage, metric=command.metric)
+        return stage if is_sweep(command.profile) else replace(stage, metric=command.metric)
     aim = command.aim or peak_lr(command.profile)
     return replace(stage, profile=command.profile, aim=aim, winner=_winner(stage, command))
 
