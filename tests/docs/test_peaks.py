@@ -21,10 +21,10 @@ def test_the_rule_loses_as_little_as_the_research_log_says(kind, mean):
     assert np.mean(list(PEAKS["score"](PEAKS["read"](PEAKS["ROWS"]))[kind].values())) < mean
 
 
-def test_on_the_development_tasks_it_loses_up_to_one_and_a_half_per_cent_and_four_on_digits():
+def test_on_the_development_tasks_it_loses_up_to_two_per_cent_and_three_on_digits():
     found = PEAKS["score"](PEAKS["read"](PEAKS["ROWS"]))["averaged"]
     own = {task: loss for task, loss in found.items() if ":" not in task}
-    assert len(own) == 8 and own.pop("digits-mlp") < 0.04 and max(own.values()) < 0.016
+    assert len(own) == 8 and own.pop("digits-mlp") < 0.03 and max(own.values()) < 0.022
 
 
 def test_what_miniature_runs_tell_of_the_task_is_worth_a_third_of_what_is_lost_without(monkeypatch):
@@ -90,7 +90,7 @@ def test_in_short_runs_searches_lose_what_the_research_log_says_and_less_than_th
         PEAKS["searched"](PEAKS["read"](folder / f"searches-short{which}.jsonl"), runs) for which in ("", "-nearest-lr")
     )
     assert all(len(all_) == 16 for all_ in now.values()) and len(now) == 11
-    assert np.mean(list(now.values())) < 0.9 * np.mean(list(before.values()))
+    assert np.mean(list(now.values())) < 0.92 * np.mean(list(before.values()))
 
 
 @pytest.mark.timeout(120)

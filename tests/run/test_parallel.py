@@ -148,7 +148,7 @@ def test_probes_of_a_stage_start_from_the_same_state_and_batches_on_every_worker
         if isinstance(event, Probed):
             first[event.stage].add(event.losses[0])
     assert {len(losses) for losses in first.values()} == {1}
-    assert len({worker for worker, _ in pool.jobs}) > 2
+    assert len({worker for worker, _ in pool.jobs}) > 1
 
 
 def test_no_more_probes_are_out_than_there_are_workers_and_none_is_tried_twice():

@@ -29,6 +29,7 @@ from autolrs.core.strategies.horizon import (
 from autolrs.core.strategies.horizon_peak import WELL, correction, upper
 from autolrs.core.strategies.horizon_plan import compares
 from autolrs.core.strategies.horizon_ramp import edge, landmark
+from autolrs.core.strategies.horizon_rules import LONG_SGD
 from autolrs.core.types import Asked, Forecast, Probe, Probed
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
@@ -123,8 +124,8 @@ def test_a_short_run_that_has_hardly_learned_goes_by_the_edge(total, proportiona
     ("total", "name", "octave", "more"),
     [
         (1000, "well up to", 0, BELOW_UPPER),
-        (1100, "weighted centre", -3, 0.0),
-        (50_000, "weighted centre", -3, 0.0),
+        (1100, "weighted centre", -3, LONG_SGD.off),
+        (50_000, "weighted centre", -3, LONG_SGD.off),
     ],
 )
 def test_longer_runs_of_sgd_look_around_and_end_in_the_middle(total, name, octave, more):

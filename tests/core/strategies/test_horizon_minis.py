@@ -98,7 +98,9 @@ def test_a_ramp_that_begins_at_an_lr_which_learns_does_not_hide_what_was_learned
     # An interval that begins at a good LR: the ramp's first losses fall from 3.0 to .4, miniature runs come to .12.
     host, config = SimulatedHost(seed=2), Settings.make(strategy="horizon", total_steps=3000, lr=interval)
     session = Session(host, config, Horizon(), stream=host.stream)
-    drive(session, host, 300)
+    session.begin()
+    while not session.state.committing:
+        session.step(host.step())
     assert learned(session.state) and "weighted centre" in choose(session.state)[1]
 
 

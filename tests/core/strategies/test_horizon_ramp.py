@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
@@ -10,10 +11,13 @@ from searches import MINIS, searched
 
 from autolrs.core import engine
 from autolrs.core.interval import is_sweep
+from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon import BELOW_EDGE_SLOWLY, Horizon, answered, by_edge, choose
 from autolrs.core.strategies.horizon_minis import minis
 from autolrs.core.strategies.horizon_ramp import BEYOND, FURTHER, edge, further
 from autolrs.core.types import Aborted, Asked, Commit, Forecast, Probe, Probed, Wait, peak_lr, profile_steps
+from autolrs.run.session import Session, drive
+from autolrs.testing.simulated import SimulatedHost
 
 NOTHING = [(-2, 1.99), (-3, 1.98), (-1, 1.985)]
 
@@ -121,3 +125,55 @@ def test_of_sgd_that_has_hardly_begun_to_learn_the_edge_knows_more(left, proport
     minis = [(-2, best), (-3, best + 0.01), (-1, best + 0.02)]
     state = searched(minis, averaging=True, proportional_steps=proportional)
     assert answered(state) == told and by_edge(state) == (not told)
+
+
+def session(host, **values):
+    """A run on batches that differ by more than can be learned in miniature, and what it records."""
+    config = Settings.make(total_steps=1200, strategy="horizon", averaging=True, **values)
+    made, events = Session(host, config, Horizon(), stream=host.stream), []
+    made.listeners.append(events.append)
+    return made, events
+
+
+class Steep(SimulatedHost):
+    """Diverges above an LR of 1/32."""
+
+    def set_lr(self, lr):
+        super().set_lr(64 * lr)
+
+
+def deep(seed=0):
+    return Steep(seed, offset=100.0, batch_noise=0.1)
+
+
+def test_a_run_with_further_ramps_ends_within_its_cost_and_says_what_it_went_by():
+    made, events = session(deep())
+    state = drive(made, made.host)
+    ramps = [event for event in events if isinstance(event, (Probed, Aborted)) and event.sweep]
+    assert [event.index for event in ramps] == [0, len(minis_of(events)) + 1, len(minis_of(events)) + 2]
+    assert len({event.losses for event in ramps}) == 3  # each broke on batches of its own
+    assert state.raw_steps <= 1.15 * 1200 and state.committed_steps == 1200
+    why = next(event.command.note for event in events if isinstance(event, Asked) and isinstance(event.command, Commit))
+    assert "too little to tell" in why and "by 3 ramps" in why
+
+
+def minis_of(events):
+    return [event for event in events if isinstance(event, (Probed, Aborted)) and not event.sweep]
+
+
+@pytest.mark.parametrize("ramp", [1, 2])
+def test_a_run_that_is_killed_in_a_further_ramp_goes_on_to_the_same_schedule(ramp):
+    whole = session(deep())[0]
+    drive(whole, whole.host)
+    made, events = session(deep())
+    made.begin()
+    sweeps = 0
+    while sweeps <= ramp:  # up to the first step of that ramp
+        made.step(made.host.step())
+        asked = [e.command for e in events if isinstance(e, Asked) and isinstance(e.command, Probe)]
+        sweeps = sum(is_sweep(command.profile) for command in asked)
+    made.step(made.host.step())
+    saved, host = copy.deepcopy(made.state_dict()), copy.deepcopy(made.host)
+    again, _ = session(host)
+    again.load_state_dict(saved)
+    assert drive(again, host).schedule == whole.state.schedule

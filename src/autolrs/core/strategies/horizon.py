@@ -40,7 +40,6 @@ from autolrs.core.strategies.horizon_minis import (
 )
 from autolrs.core.strategies.horizon_peak import (
     DESCENTS,
-    TEMPERATURE,
     centre,
     correction,
     descent,
@@ -80,7 +79,7 @@ BELOW_UPPER = 0.8  # octaves taken off besides, for the longer horizon, from the
 BELOW_CENTRE = 0.5  # the same from the centre, where that LR was sought and does not count
 HALVED = 0.5  # share of the loss that miniature runs may leave at most for it to count
 RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best in the mean for 250 to 400 steps
-PROMISING = 3 * TEMPERATURE  # an edge this close to the best is extended
+PROMISING = 0.045  # of the progress: an edge this close to the best is extended
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
 PIECES, PIECE_STEPS = 10, 50  # of the run in one go: at most so many, of at least so many steps
 CHECKS, CHECK_STEPS = 50, 10  # whether training has relapsed: at most so often, after at least so many steps
@@ -202,8 +201,10 @@ def next_offset(state: State) -> int | None:
     for octave in rules(state.settings).first:
         if octave not in tried and octave not in under_way and _inside(state, octave):
             return octave
-    if not tried or under_way:
+    if under_way:
         return None
+    if not tried:  # an interval of the user's own may begin above the first ones
+        return next((octave for octave in range(START + 1, 1) if _inside(state, octave)), None)
     low, high = min(tried), max(tried)
     if all(math.isinf(value) for value in tried.values()):
         return low - 2 if _inside(state, low - 2) else None
@@ -223,7 +224,7 @@ def horizon_octaves(state: State) -> float:
     """By how many octaves the peak is lowered for the longer horizon; not at all where the interval is too low."""
     if interval_too_low(state):
         return 0.0
-    more = 0.0
+    more = rules(state.settings).off
     if rules(state.settings).upper:
         more = BELOW_UPPER if _left_at_most(state, HALVED) else BELOW_CENTRE
     return correction(state.settings, start(state), lowest(state)) + more

@@ -9,7 +9,7 @@ import numpy as np
 
 from autolrs.core.settings import Settings
 
-TEMPERATURE = 0.015  # of the weights, in units of the progress that the best miniature run made
+TEMPERATURE = 0.025  # of the weights, in units of the progress that the best miniature run made
 PER_OCTAVE = 8  # places between two LRs that are weighted too
 WELL = 0.05  # of the progress that the best miniature run made: who fell short of it by no more did well
 DESCENTS = (0.4, 1.2, 1.8)  # log of the factor by which miniature runs brought the loss down: least, usual, most

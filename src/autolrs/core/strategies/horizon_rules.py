@@ -26,13 +26,15 @@ class Rules(NamedTuple):
     learned: float = math.inf  # share of the loss that the best run may leave at most, or else none of them counts
     gives_up: bool = True  # whether runs that are clearly losing are stopped
     upper: bool = False  # whether the highest LR that does well is sought, instead of the middle of the valley
+    off: float = 0.0  # octaves taken off the peak, besides the correction for the longer horizon
     # Shares of the run for the warm-up: where miniature runs came as far as usual, and where they hardly learned.
     warmup: tuple[float, float] = (SHORTEST_WARMUP, LONG_WARMUP)
 
 
-LONG = Rules((START, START - 1, START + 1))
-# Where a deep network has hardly begun to learn, which LR is ahead is chance; with SGD the edge knows more.
-LONG_SGD = LONG._replace(learned=math.exp(-DESCENTS[0]))
+LONG = Rules((START, START - 1))
+# Above its best peak SGD loses little; others fall off a cliff. Where a deep network has hardly begun to learn, which
+# LR is ahead is chance; with SGD the edge of divergence knows more.
+LONG_SGD = LONG._replace(learned=math.exp(-DESCENTS[0]), off=-0.3)
 # Cannot afford to look down before it knows the slope. At any LR a network unlearns its first mistakes.
 # By its few probes it may end anywhere, and a longer warm-up forgives more.
 SHORT = Rules((START, START + 1), learned=0.9, warmup=(0.15, LONG_WARMUP))
