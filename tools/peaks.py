@@ -35,9 +35,9 @@ from scipy.interpolate import PchipInterpolator
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon
 from autolrs.core.strategies.horizon_minis import outcomes, start
-from autolrs.core.strategies.horizon_peak import centre, correction, shortfalls
+from autolrs.core.strategies.horizon_peak import DESCENTS, centre, correction, descent, shortfalls
 from autolrs.core.strategies.horizon_ramp import landmark
-from autolrs.core.strategies.horizon_rules import rules
+from autolrs.core.strategies.horizon_rules import LONG, rules
 from autolrs.core.strategies.horizon_schedule import full_profile
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "peaks"
@@ -181,12 +181,34 @@ def score(rows: list[Row]) -> dict[str, dict[str, float]]:
 
 
 def searched(rows: list[Row], runs: list[Row]) -> dict[str, list[float]]:
-    """Task -> what the rule loses in each search, by whole runs of that task on whatever seeds there are."""
+    """Task -> what the rule loses in each search, by whole runs of that task on whatever seeds there are.
+
+    Those of `warmups.jsonl` are held, as the product's are, and the rule's peak is for that.
+    """
     found: dict[str, list[float]] = defaultdict(list)
+    held_runs = warmed(runs) if "warmup" in runs[0] else None
     for row in rows:
-        like = [run for run in runs if (run["kind"], run["task"]) == (row["kind"], row["task"])]
-        found[row["task"]].append(float(np.mean([regret(run, unheld(row)) for run in like])))
+        if held_runs is not None:
+            like, peak = _after_its_warmup(row, held_runs), rule(row)
+        else:
+            like = [run for run in runs if (run["kind"], run["task"]) == (row["kind"], row["task"])]
+            peak = unheld(row)
+        found[row["task"]].append(float(np.mean([regret(run, peak) for run in like])))
     return dict(found)
+
+
+def _after_its_warmup(row: Row, held_runs: dict[tuple[str, int], dict[float, dict[float, float]]]) -> list[Row]:
+    """The whole runs of a search's task after the recorded warm-up that is nearest to what the rule takes there."""
+    little, usual, _ = DESCENTS
+    least, most = LONG.warmup
+    best = min(loss for _, loss in row["minis"] if loss is not None)
+    share = least + (most - least) * max(usual - descent(row["start"], best), 0.0) / (usual - little)
+    found = []
+    for (task, _), shares in held_runs.items():
+        losses = shares[min(shares, key=lambda recorded: abs(recorded - share))]
+        if task == row["task"] and len(losses) > 1:
+            found.append({"runs": [(lr, math.nan, loss) for lr, loss in losses.items() if math.isfinite(loss)]})
+    return found
 
 
 def again(tasks: list[str]) -> list[tuple[str, int, float, float]]:
@@ -270,7 +292,8 @@ def main(arguments: list[str]) -> None:
         lost = searched(*(read(Path(file)) for file in (*arguments[1:], *(SEARCHES, ROWS)[len(arguments) - 1 :])))
         print(f"{np.mean([np.mean(all_) for all_ in lost.values()]):.2%} in the mean")
         for task, all_ in sorted(lost.items()):
-            print(f"  {task:26}{np.mean(all_):7.1%}, worst of {len(all_)}: {max(all_):.1%}")
+            spread = f"+-{np.std(all_):.1%}, worst of {len(all_)}: {max(all_):.1%}"
+            print(f"  {task:26}{np.mean(all_):7.1%}{spread}")
     elif arguments[:1] == ["again"]:
         found = again(arguments[1:])
         for task, seed, before, now in found:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pytest import approx
 
-from autolrs.core.strategies import horizon_minis, horizon_peak
+from autolrs.core.strategies import horizon_minis, horizon_peak, horizon_rules
 
 PEAKS = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "peaks.py"))
 
@@ -160,3 +161,63 @@ def test_after_the_longest_warm_up_the_peak_may_lie_closer_to_the_edge():
     assert len(tasks) == 9
     assert lost(0.05, 4) == min(lost(0.05, below) for below in (2, 3, 4, 5, 6))
     assert lost(0.3, 3) < lost(0.3, 4) < lost(0.05, 4) + 0.005 and lost(0.3, 2) > 2 * lost(0.3, 3)
+
+
+def test_by_three_ramps_the_edge_differs_less_between_seeds_than_by_one():
+    edges = {}
+    for row in PEAKS["read"](PEAKS["RESULTS"] / "ramps.jsonl"):
+        assert row["begins"] == [None, 4, 8, 12, 20]  # of the ramp's LRs below the first one's edge
+        edges.setdefault(row["task"], []).append(row["edges"])
+    one = {task: np.std([found[0] for found in all_], ddof=1) for task, all_ in edges.items()}
+    used = {task: [(found[0], found[2], found[3]) for found in all_] for task, all_ in edges.items()}
+    three = {task: np.std(np.mean(all_, axis=1), ddof=1) for task, all_ in used.items()}
+    shorter = [task for task in edges if ":t" in task]
+    assert len(shorter) == 9 and all(len(all_) == 8 for all_ in edges.values())
+    assert (min(three[task] for task in shorter), max(three[task] for task in shorter)) == approx(
+        (0.14, 0.29), abs=0.01
+    )
+    assert (min(one[task] for task in shorter), max(one[task] for task in shorter)) == approx((0.17, 0.48), abs=0.01)
+    assert (one["resnet50-cifar10"], three["resnet50-cifar10"]) == approx((0.50, 0.31), abs=0.01)
+    assert (one["vgg16-cifar10"], three["vgg16-cifar10"]) == approx((0.95, 0.58), abs=0.01)
+    apart = [abs(np.mean([found[i] - found[0] for found in edges[task]])) for task in shorter for i in (2, 3)]
+    assert max(apart) < 0.6 and np.mean(apart) == approx(0.3, abs=0.05)
+
+
+def lost(first, temperature, off, monkeypatch):
+    """Per cent lost by the thirteen tasks' searches, in the mean and from search to search."""
+    monkeypatch.setattr(horizon_peak, "TEMPERATURE", temperature)
+    monkeypatch.setattr(horizon_rules, "LONG_SGD", horizon_rules.LONG_SGD._replace(off=off))
+    searches = PEAKS["read"](PEAKS["RESULTS"] / f"searches-{first}-first.jsonl")
+    found = PEAKS["searched"](searches, PEAKS["read"](PEAKS["WARMUPS"]))
+    assert len(found) == 13 and all(len(all_) == 8 for all_ in found.values())
+    means, spreads = zip(*((np.mean(all_), np.std(all_)) for all_ in found.values()), strict=True)
+    return 100 * np.mean(means), 100 * np.mean(spreads)
+
+
+@pytest.mark.parametrize(
+    ("first", "temperature", "off", "mean", "spread"),
+    [
+        ("three", 0.015, 0.0, 1.59, 0.75),
+        ("two", 0.015, 0.0, 1.47, 0.64),
+        ("two", 0.025, 0.0, 1.49, 0.46),
+        ("two", 0.04, 0.0, 1.60, 0.40),
+        ("two", 0.025, -0.3, 1.27, 0.51),
+    ],
+)
+def test_what_the_last_changes_of_the_search_are_worth(first, temperature, off, mean, spread, monkeypatch):
+    assert lost(first, temperature, off, monkeypatch) == approx((mean, spread), abs=0.006)
+
+
+def test_the_rule_is_the_one_of_these():
+    assert (horizon_peak.TEMPERATURE, horizon_rules.LONG_SGD.off, len(horizon_rules.LONG.first)) == (0.025, -0.3, 2)
+
+
+def test_sgd_wants_a_higher_peak_than_others_in_all_that_was_recorded():
+    rows = PEAKS["read"](PEAKS["ROWS"])
+    for kind in ("averaged", "plain"):
+        for sgd, better in ((True, True), (False, False)):
+            chosen = [row for row in rows if row["kind"] == kind and PEAKS["is_sgd"](row["task"]) == sgd]
+            peaks = [PEAKS["unheld"](row) * (2.0**-0.3 if sgd else 1.0) for row in chosen]  # as others have it
+            usual = np.mean([PEAKS["regret"](row, peak) for row, peak in zip(chosen, peaks, strict=True)])
+            higher = np.mean([PEAKS["regret"](row, peak * 2.0**0.3) for row, peak in zip(chosen, peaks, strict=True)])
+            assert (higher < usual) == better
