@@ -221,3 +221,16 @@ def test_sgd_wants_a_higher_peak_than_others_in_all_that_was_recorded():
             usual = np.mean([PEAKS["regret"](row, peak) for row, peak in zip(chosen, peaks, strict=True)])
             higher = np.mean([PEAKS["regret"](row, peak * 2.0**0.3) for row, peak in zip(chosen, peaks, strict=True)])
             assert (higher < usual) == better
+
+
+def test_averaged_weights_lose_by_chance_where_they_lose_by_little():
+    rows = PEAKS["read"](PEAKS["RESULTS"] / "averages.jsonl")
+    tasks = {row["task"] for row in rows}
+    assert len(rows) == 120 and len(tasks) == 10
+    lost = [row for row in rows if row["raw"][0] < row["av"][0]]  # by validation; the second number is the test loss
+    assert len(lost) == 22 and all(row["raw"][0] > 0.98 * row["av"][0] for row in lost)
+    for task in tasks:
+        own = [row for row in rows if row["task"] == task]
+        lower = [min(row["av"], row["raw"])[1] for row in own]
+        averaged = [row["av"][1] for row in own]
+        assert np.mean(averaged) < 1.001 * np.mean(lower) and np.std(averaged) < 1.001 * np.std(lower)
