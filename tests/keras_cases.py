@@ -332,6 +332,22 @@ def tensorflow_case_a_model_may_be_mirrored_once_but_not_twice():
     refuses(ValueError, "must have 1 replica, got 2", KerasHost, model)
 
 
+def case_sgd_is_known_by_its_steps_unless_the_user_says_otherwise():
+    def known(optimizer, **more):
+        model = make()
+        model.compile(optimizer, model.loss)
+        auto = callback(HORIZON, **more)
+        model.fit(X, Y, epochs=1, callbacks=[auto], **FIT)
+        return auto.session.state.settings.proportional_steps
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `fit` ends early
+        assert known(keras.optimizers.SGD(0.1)) and known(keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True))
+        assert known(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)))
+        assert not known(keras.optimizers.Adam(0.1)) and not known(keras.optimizers.RMSprop(0.1))
+        assert not known(keras.optimizers.SGD(0.1), proportional_steps=False)
+
+
 def case_a_loss_that_is_not_finite_undoes_the_stretch():
     model, auto, events = make(), callback(HORIZON), []
     broken = [False]

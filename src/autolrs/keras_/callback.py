@@ -169,7 +169,8 @@ class AutoLRS(keras.callbacks.Callback):
     # Inside
 
     def _open(self, host: KerasHost) -> None:
-        options = {"base_lr": host.lr() or None, **self._options}
+        known = {"base_lr": host.lr() or None, "proportional_steps": host.proportional_steps}
+        options = {**known, **self._options}
         self.session, self._found = open_session(
             host,
             self._strategy,

@@ -55,6 +55,9 @@ class KerasHost:
         self.rng = KerasRng()
         self._snapshots: dict[Token, tuple[list[Any], Any]] = {}
         self._last = 0
+        # To gradients, as the settings have it; mixed precision may have wrapped the optimizer.
+        own = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        self.proportional_steps = isinstance(own, keras.optimizers.SGD)
         self._index = [v is model.optimizer.learning_rate for v in model.optimizer.variables].index(True)
         self._metrics: list[Any] = []
         self._next_lr: Any = None  # JAX: on its way into the trainer's state

@@ -17,6 +17,8 @@ from autolrs.run.host import Host
 from autolrs.run.journal import NAME, Journal
 from autolrs.run.session import Read, Session
 
+BY_OPTIMIZER = ("base_lr", "proportional_steps")  # what adapters say by it: as it was when the run began
+
 
 def open_session(
     host: Host,
@@ -40,7 +42,7 @@ def open_session(
         journal, events = Journal.reopen(run_dir)
         if events:
             recorded = fold(events)
-            given = {name: value for name, value in settings.to_dict().items() if name != "base_lr"}
+            given = {name: value for name, value in settings.to_dict().items() if name not in BY_OPTIMIZER}
             check_same_run(str(run_dir), recorded, given, validation)
             settings, found = recorded.settings, True
     elif run_dir is not None:

@@ -10,7 +10,8 @@ higher peak than a long one: the horizon correction.
    One that diverges is stopped, and so is one (after the first ones) that is clearly losing.
 3. The peak is the mean of their log LRs weighted by how well they did, lowered by the horizon correction: the less,
    the further down they brought the loss. In a short run it goes half-way to the usual LR, where one is known; that of
-   SGD lies below the highest LR that did well.
+   SGD lies below the highest LR that did well. Where they learned too little to tell, it lies below the edge of
+   divergence, which two further ramps look for on other batches.
 4. Everything is put back, and the whole run is trained from step 0, with a warm-up that is the longer, the less they
    learned. With `replan_at`, miniature anneals part-way ask whether the LR may be higher (horizon_replan.py).
 
@@ -147,7 +148,7 @@ def _affords_beside_ramps(state: State, budget: Plan) -> bool:
 def _next_ramp(state: State, budget: Plan) -> Probe | None:
     """A further ramp, where the edge of divergence alone tells the peak and all miniature runs are answered."""
     asked = _ramps(state)
-    if len(state.outstanding) > sum(is_sweep(probe.profile) for probe in state.outstanding) or not by_edge(state):
+    if not by_edge(state) or not all(is_sweep(probe.profile) for probe in state.outstanding):
         return None
     for lrs in further(state)[asked : asked + 1]:
         if affords(state, budget, lrs.size):

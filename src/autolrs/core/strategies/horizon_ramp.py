@@ -44,7 +44,7 @@ def edge(state: State) -> float:
     """The LR at which the smoothed loss came to stay far above where it began, in the mean of all ramps; infinite if it
     never did in the first.
 
-    By how much one batch differs from others that is half an octave up or down, in one ramp.
+    In a single ramp the few batches that it meets there move it by half an octave.
     """
     lrs, smoothed, last = _ramp(state)
     if last + 1 == lrs.size:
