@@ -160,3 +160,12 @@ def test_steps_by_purpose_adds_up():
 def test_a_stage_that_is_not_there_is_named():
     with pytest.raises(ValueError, match=r"\(0, 1, 2\), got 7"):
         figures.probes_data(paper(), 7)
+
+
+def test_an_lr_that_is_held_over_several_stretches_is_named_once():
+    rise, hold, fall = Segment(100, 0.0, 0.1), Segment(100, 0.1, 0.1), Segment(100, 0.1, 0.0)
+    held = Schedule((rise, hold, hold, hold, fall, Segment(50, 0.2, 0.2)))
+    assert figures.constant_lrs(held) == [(100, 400, 0.1), (500, 550, 0.2)]
+    apart = Schedule(tuple(Segment(10, lr, lr) for lr in (0.1, 0.2, 0.1)))
+    assert figures.constant_lrs(apart) == [(0, 10, 0.1), (10, 20, 0.2), (20, 30, 0.1)]
+    assert figures.constant_lrs(Schedule(())) == []

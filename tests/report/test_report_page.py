@@ -14,7 +14,7 @@ pytest.importorskip("plotly")
 
 from autolrs import Schedule, Segment
 from autolrs.core.types import Noted
-from autolrs.report import page
+from autolrs.report import page, specs
 from autolrs.report.info import gather
 from autolrs.report.load import LoadedRun
 from autolrs.report.reuse import merged, python_code
@@ -169,3 +169,8 @@ def test_the_page_needs_no_plotly_package(monkeypatch):
     for name in ("plotly", "plotly.offline", "plotly.graph_objects"):
         monkeypatch.setitem(sys.modules, name, None)
     assert "plotly.js (basic - minified)" in page.plotly_js()
+
+
+def test_the_page_names_a_held_peak_once():
+    names = specs.schedule_spec(gather(events_of(strategy="horizon", total_steps=2000, hold_until=0.5)))["layout"]
+    assert [note["text"].count("<b>") for note in names["annotations"]] == [1]

@@ -7,9 +7,8 @@ import sys
 import pytest
 from simulated_events import events_of
 
-from autolrs import Schedule, Segment
 from autolrs.report.info import gather
-from autolrs.report.plots import constant, range_picture, run_picture
+from autolrs.report.plots import range_picture, run_picture
 
 pytest.importorskip("matplotlib")
 
@@ -50,12 +49,3 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"autolrs\[report\]"):
         run_picture(gather(events_of()), tmp_path / "run.png")
-
-
-def test_an_lr_that_is_held_over_several_stretches_is_named_once():
-    rise, hold, fall = Segment(100, 0.0, 0.1), Segment(100, 0.1, 0.1), Segment(100, 0.1, 0.0)
-    held = Schedule((rise, hold, hold, hold, fall, Segment(50, 0.2, 0.2)))
-    assert constant(held) == [(100, 400, 0.1), (500, 550, 0.2)]
-    apart = Schedule(tuple(Segment(10, lr, lr) for lr in (0.1, 0.2, 0.1)))
-    assert constant(apart) == [(0, 10, 0.1), (10, 20, 0.2), (20, 30, 0.1)]
-    assert constant(Schedule(())) == []

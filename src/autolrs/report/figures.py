@@ -46,6 +46,19 @@ def schedule_series(schedule: Schedule) -> ScheduleSeries:
     return ScheduleSeries(np.array(steps, float), np.array(lrs, float))
 
 
+def constant_lrs(schedule: Schedule) -> list[tuple[int, int, float]]:
+    """(begin, end, LR) of all that is trained at one LR, though it may be committed in several stretches."""
+    found: list[tuple[int, int, float]] = []
+    begin = 0
+    for segment in schedule.segments:
+        end, lr = begin + segment.steps, segment.lr_start
+        if lr == segment.lr_end:
+            joins = bool(found) and found[-1][1:] == (begin, lr)
+            found.append((found.pop()[0] if joins else begin, end, lr))
+        begin = end
+    return found
+
+
 def fill_ramps(series: ScheduleSeries, points: int = 200) -> ScheduleSeries:
     """Points along each segment: a ramp that is a straight line in LR is a curve on a log axis."""
     if not series.steps.size:

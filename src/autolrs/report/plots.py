@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from autolrs.core.schedule import Schedule
 from autolrs.report.figures import (
     ProbesData,
+    constant_lrs,
     fill_ramps,
     loss_series,
     posterior_info,
@@ -289,25 +289,12 @@ def _matplotlib() -> tuple[Any, Any]:
 def _name_stages(axes: Any, run: RunInfo) -> None:
     """The LR above where it is constant for long enough to hold the number; if it never is, the schedule's peak."""
     series, total = schedule_series(run.schedule), run.schedule.total_steps
-    flat = [((begin + end) / 2, lr) for begin, end, lr in constant(run.schedule) if end - begin > 0.05 * total]
+    flat = [((begin + end) / 2, lr) for begin, end, lr in constant_lrs(run.schedule) if end - begin > 0.05 * total]
     top = int(np.argmax(series.lrs))
     for step, lr in flat or [(series.steps[top], series.lrs[top])]:
         text = f"{lr:.2g}" if flat else f"peak {lr:.2g}"
         style = {"ha": "center", "va": "bottom", "color": BLUE, "fontweight": "bold"}
         axes.annotate(text, (step, lr), xytext=(0, 4), textcoords="offset points", **style)
-
-
-def constant(schedule: Schedule) -> list[tuple[int, int, float]]:
-    """(begin, end, LR) of all that is trained at one LR, though it may be committed in several stretches."""
-    found: list[tuple[int, int, float]] = []
-    begin = 0
-    for segment in schedule.segments:
-        end, lr = begin + segment.steps, segment.lr_start
-        if lr == segment.lr_end:
-            joins = bool(found) and found[-1][1:] == (begin, lr)
-            found.append((found.pop()[0] if joins else begin, end, lr))
-        begin = end
-    return found
 
 
 def _lr_axis(axes: Any) -> None:

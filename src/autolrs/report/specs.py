@@ -13,6 +13,7 @@ from autolrs.report import spec_parts as parts
 from autolrs.report.compare import Comparison
 from autolrs.report.figures import (
     CalibrationPoint,
+    constant_lrs,
     fill_ramps,
     loss_series,
     probe_lines,
@@ -74,15 +75,11 @@ def schedule_spec(run: RunInfo) -> Spec:
 
 
 def _names(run: RunInfo) -> list[Spec]:
-    """The LR above each constant stretch that is wide enough for it; if there is none, the schedule's peak."""
+    """The LR above where it is constant for long enough to hold the number; if it never is, the schedule's peak."""
     series, total = schedule_series(run.schedule), run.schedule.total_steps
     if not total:
         return []
-    flat = [
-        (float(series.steps[i : i + 2].mean()), float(series.lrs[i]), "")
-        for i in range(0, series.steps.size, 2)
-        if series.lrs[i] == series.lrs[i + 1] and series.steps[i + 1] - series.steps[i] > 0.08 * total
-    ]
+    flat = [((begin + end) / 2, lr, "") for begin, end, lr in constant_lrs(run.schedule) if end - begin > 0.08 * total]
     top = int(np.argmax(series.lrs))
     named = flat or [(float(series.steps[top]), float(series.lrs[top]), "peak ")]
     side = "center" if flat else "left"  # a peak stands near the start, where the trials are
