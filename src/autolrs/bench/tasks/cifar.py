@@ -91,7 +91,7 @@ def _cifar(
     small: dict[str, Any] = {"find_data": _pictures.find_cifar10, "hand_tuned": own}
     return Task(
         name, short, lr, lambda seed: _bundle(_few(_pictures.cifar10()), seed, make(share), batch, True),
-        held_out=True, **small,
+        **small,
         others=(
             Task(
                 name, 20, lr, lambda seed: _bundle(_few(_pictures.cifar10(), 256), seed, make(0.0625), 16, True),
