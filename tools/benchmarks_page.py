@@ -19,8 +19,8 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 HEADLINE_TASKS = (
     *("fashion-mlp", "fashion-cnn", "bible-transformer", "bible-lstm", "fashion-autoencoder", "digits-mlp"),
     *("transformer-wmt14", "bert-pretraining"),
-    *("shakespeare-gru", "digits-cnn", "vgg16-cifar10", "resnet50-imagenet", "fashion-vit"),  # held out, but the third
-    *("resnet50-cifar10", "vgg16-cifar100"),
+    *("shakespeare-gru", "digits-cnn", "resnet50-imagenet", "fashion-vit"),  # held out
+    *("vgg16-cifar10", "resnet50-cifar10", "vgg16-cifar100"),
 )
 SHORT_TASKS = tuple(task.name for task in SHORT)
 TABLE_TASKS = ("digits-logistic", "cancer-mlp", "diabetes-mlp", "friedman-mlp")  # held out

@@ -35,9 +35,9 @@ from scipy.interpolate import PchipInterpolator
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon
 from autolrs.core.strategies.horizon_minis import outcomes, start
-from autolrs.core.strategies.horizon_peak import DESCENTS, centre, correction, descent, shortfalls
+from autolrs.core.strategies.horizon_peak import centre, correction, descent, shortfalls
 from autolrs.core.strategies.horizon_ramp import landmark
-from autolrs.core.strategies.horizon_rules import LONG, rules
+from autolrs.core.strategies.horizon_rules import LONG, rules, warmup_by
 from autolrs.core.strategies.horizon_schedule import full_profile
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "peaks"
@@ -147,7 +147,9 @@ def rule(row: Row) -> float:
     )
     mark, begin = row["landmark"], row["start"]
     losses = {round(math.log2(lr / mark)): math.inf if loss is None else loss for lr, loss in row["minis"]}
-    shift = correction(config, begin, min(losses.values())) + rules(config).off
+    shift = correction(config, begin, min(losses.values()))
+    if not rules(config).upper:  # which these searches of short runs did not look for
+        shift += rules(config).off
     return float(mark * 2.0 ** (centre(shortfalls(losses, begin)) - shift))
 
 
@@ -199,10 +201,7 @@ def searched(rows: list[Row], runs: list[Row]) -> dict[str, list[float]]:
 
 def _after_its_warmup(row: Row, held_runs: dict[tuple[str, int], dict[float, dict[float, float]]]) -> list[Row]:
     """The whole runs of a search's task after the recorded warm-up that is nearest to what the rule takes there."""
-    little, usual, _ = DESCENTS
-    least, most = LONG.warmup
-    best = min(loss for _, loss in row["minis"] if loss is not None)
-    share = least + (most - least) * max(usual - descent(row["start"], best), 0.0) / (usual - little)
+    share = warmup_by(LONG, descent(row["start"], min(loss for _, loss in row["minis"] if loss is not None)))
     found = []
     for (task, _), shares in held_runs.items():
         losses = shares[min(shares, key=lambda recorded: abs(recorded - share))]

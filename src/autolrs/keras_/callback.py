@@ -169,8 +169,6 @@ class AutoLRS(keras.callbacks.Callback):
     # Inside
 
     def _open(self, host: KerasHost) -> None:
-        known = {"base_lr": host.lr() or None, "proportional_steps": host.proportional_steps}
-        options = {**known, **self._options}
         self.session, self._found = open_session(
             host,
             self._strategy,
@@ -179,7 +177,8 @@ class AutoLRS(keras.callbacks.Callback):
             resume=self._resume,
             read=lambda losses: [float(loss) for loss in losses],
             versions={"autolrs": autolrs.__version__, "keras": keras.__version__, "backend": keras.backend.backend()},
-            **options,
+            known={"base_lr": host.lr() or None, "proportional_steps": host.proportional_steps},
+            **self._options,
         )
         self.session.listeners.append(self._on_event)
         settings = self.session.state.settings

@@ -46,6 +46,20 @@ def schedule_series(schedule: Schedule) -> ScheduleSeries:
     return ScheduleSeries(np.array(steps, float), np.array(lrs, float))
 
 
+def named_lrs(schedule: Schedule, wide: float) -> tuple[list[tuple[float, float]], bool]:
+    """(step, LR) of what a picture names, and whether these are constant LRs, each named in its middle.
+
+    Those that take more than a share `wide` of the run, which the number needs; if there is none, the schedule's peak.
+    """
+    total = schedule.total_steps
+    flat = [((begin + end) / 2, lr) for begin, end, lr in constant_lrs(schedule) if end - begin > wide * total]
+    if flat or not total:
+        return flat, True
+    series = schedule_series(schedule)
+    top = int(np.argmax(series.lrs))
+    return [(float(series.steps[top]), float(series.lrs[top]))], False
+
+
 def constant_lrs(schedule: Schedule) -> list[tuple[int, int, float]]:
     """(begin, end, LR) of all that is trained at one LR, though it may be committed in several stretches."""
     found: list[tuple[int, int, float]] = []

@@ -11,9 +11,9 @@ import numpy as np
 
 from autolrs.report.figures import (
     ProbesData,
-    constant_lrs,
     fill_ramps,
     loss_series,
+    named_lrs,
     posterior_info,
     schedule_series,
     single,
@@ -288,10 +288,8 @@ def _matplotlib() -> tuple[Any, Any]:
 
 def _name_stages(axes: Any, run: RunInfo) -> None:
     """The LR above where it is constant for long enough to hold the number; if it never is, the schedule's peak."""
-    series, total = schedule_series(run.schedule), run.schedule.total_steps
-    flat = [((begin + end) / 2, lr) for begin, end, lr in constant_lrs(run.schedule) if end - begin > 0.05 * total]
-    top = int(np.argmax(series.lrs))
-    for step, lr in flat or [(series.steps[top], series.lrs[top])]:
+    named, flat = named_lrs(run.schedule, 0.05)
+    for step, lr in named:
         text = f"{lr:.2g}" if flat else f"peak {lr:.2g}"
         style = {"ha": "center", "va": "bottom", "color": BLUE, "fontweight": "bold"}
         axes.annotate(text, (step, lr), xytext=(0, 4), textcoords="offset points", **style)

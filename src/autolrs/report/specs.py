@@ -13,9 +13,9 @@ from autolrs.report import spec_parts as parts
 from autolrs.report.compare import Comparison
 from autolrs.report.figures import (
     CalibrationPoint,
-    constant_lrs,
     fill_ramps,
     loss_series,
+    named_lrs,
     probe_lines,
     probe_points,
     schedule_series,
@@ -76,13 +76,8 @@ def schedule_spec(run: RunInfo) -> Spec:
 
 def _names(run: RunInfo) -> list[Spec]:
     """The LR above where it is constant for long enough to hold the number; if it never is, the schedule's peak."""
-    series, total = schedule_series(run.schedule), run.schedule.total_steps
-    if not total:
-        return []
-    flat = [((begin + end) / 2, lr, "") for begin, end, lr in constant_lrs(run.schedule) if end - begin > 0.08 * total]
-    top = int(np.argmax(series.lrs))
-    named = flat or [(float(series.steps[top]), float(series.lrs[top]), "peak ")]
-    side = "center" if flat else "left"  # a peak stands near the start, where the trials are
+    named, flat = named_lrs(run.schedule, 0.08)
+    what, side = ("", "center") if flat else ("peak ", "left")  # a peak stands near the start, where the trials are
     style = {
         "showarrow": False,
         "xanchor": side,
@@ -91,7 +86,7 @@ def _names(run: RunInfo) -> list[Spec]:
         "font": {"color": "@blue", "size": 13},
         "bgcolor": "@paper:0.7",
     }
-    return [{"x": x, "y": math.log10(lr), "text": f"<b>{what}{lr:.2g}</b>", **style} for x, lr, what in named]
+    return [{"x": x, "y": math.log10(lr), "text": f"<b>{what}{lr:.2g}</b>", **style} for x, lr in named]
 
 
 def _by_step(points: Iterable[Any]) -> dict[int, list[float]]:

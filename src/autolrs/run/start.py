@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy
@@ -17,8 +19,6 @@ from autolrs.run.host import Host
 from autolrs.run.journal import NAME, Journal
 from autolrs.run.session import Read, Session
 
-BY_OPTIMIZER = ("base_lr", "proportional_steps")  # what adapters say by it: as it was when the run began
-
 
 def open_session(
     host: Host,
@@ -29,11 +29,16 @@ def open_session(
     resume: bool,
     read: Read,
     versions: dict[str, str],
+    known: Mapping[str, Any] = MappingProxyType({}),
     **values: Any,
 ) -> tuple[Session, bool]:
-    """The session, not begun, and whether `run_dir` holds events of its run; those must be of the same settings."""
+    """The session, not begun, and whether `run_dir` holds events of its run; those must be of the same settings.
+
+    `known` are settings by the optimizer: of a run that goes on they stay what they were when it began, unless the user
+    gives them.
+    """
     chosen = strategies.get(strategy) if isinstance(strategy, str) else strategy
-    settings = Settings.make(strategy=chosen.name, **values)
+    settings = Settings.make(strategy=chosen.name, **{**known, **values})
     if settings.averaging:
         raise ValueError("`averaging` needs the PyTorch adapter, got averaging=True")
     settings.check_evaluate(validation)
@@ -42,7 +47,7 @@ def open_session(
         journal, events = Journal.reopen(run_dir)
         if events:
             recorded = fold(events)
-            given = {name: value for name, value in settings.to_dict().items() if name not in BY_OPTIMIZER}
+            given = {name: value for name, value in settings.to_dict().items() if name in values or name not in known}
             check_same_run(str(run_dir), recorded, given, validation)
             settings, found = recorded.settings, True
     elif run_dir is not None:

@@ -12,7 +12,6 @@ from autolrs.core import engine
 from autolrs.core.interval import is_sweep
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon import (
-    BELOW_CENTRE,
     BELOW_EDGE,
     BELOW_UPPER,
     HALVED,
@@ -29,7 +28,7 @@ from autolrs.core.strategies.horizon import (
 from autolrs.core.strategies.horizon_peak import WELL, correction, upper
 from autolrs.core.strategies.horizon_plan import compares
 from autolrs.core.strategies.horizon_ramp import edge, landmark
-from autolrs.core.strategies.horizon_rules import LONG_SGD
+from autolrs.core.strategies.horizon_rules import LONG_SGD, SHORT_SGD
 from autolrs.core.types import Asked, Forecast, Probe, Probed
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
@@ -104,7 +103,7 @@ def test_where_miniature_runs_have_not_halved_the_loss_their_centre_counts():
         state = searched([(-2, loss), (0, loss), (2, math.inf), (1, math.inf), (-3, 1.8)], **SGD)
         assert anchor(state)[1] == name
     found, without = horizon_octaves(state), correction(state.settings, START, 1.01 * high)
-    assert found == pytest.approx(without + BELOW_CENTRE)
+    assert found == pytest.approx(without + SHORT_SGD.off)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,6 @@ from autolrs.core.strategies.horizon_minis import (
     tail,
 )
 from autolrs.core.strategies.horizon_peak import (
-    DESCENTS,
     centre,
     correction,
     descent,
@@ -61,7 +60,7 @@ from autolrs.core.strategies.horizon_plan import (
     plan,
 )
 from autolrs.core.strategies.horizon_ramp import edge, further, landmark, search_interval
-from autolrs.core.strategies.horizon_rules import LONGEST_WARMUP, START, rules
+from autolrs.core.strategies.horizon_rules import LONGEST_WARMUP, START, rules, warmup_by
 from autolrs.core.strategies.horizon_schedule import RETREAT, rest
 from autolrs.core.types import (
     Command,
@@ -77,7 +76,6 @@ from autolrs.core.types import (
 
 CENTRE, UPPER = "weighted centre", "well up to"  # what miniature runs may point to
 BELOW_UPPER = 0.8  # octaves taken off besides, for the longer horizon, from the highest LR that did well
-BELOW_CENTRE = 0.5  # the same from the centre, where that LR was sought and does not count
 HALVED = 0.5  # share of the loss that miniature runs may leave at most for it to count
 RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best in the mean for 250 to 400 steps
 PROMISING = 0.045  # of the progress: an edge this close to the best is extended
@@ -225,9 +223,7 @@ def horizon_octaves(state: State) -> float:
     """By how many octaves the peak is lowered for the longer horizon; not at all where the interval is too low."""
     if interval_too_low(state):
         return 0.0
-    more = rules(state.settings).off
-    if rules(state.settings).upper:
-        more = BELOW_UPPER if _left_at_most(state, HALVED) else BELOW_CENTRE
+    more = BELOW_UPPER if anchor(state)[1] == UPPER else rules(state.settings).off
     return correction(state.settings, start(state), lowest(state)) + more
 
 
@@ -268,18 +264,17 @@ def warmup_share(state: State) -> float:
     They have seen the beginning alone then, and a peak by what they say may lie beyond a cliff; after a longer warm-up
     there is none, or it lies higher. Longest where they gave no answer; never beyond where the run is planned anew.
     """
-    settings, (least, most) = state.settings, rules(state.settings).warmup
+    settings = state.settings
     if settings.warmup_fraction != "auto":
         return settings.warmup_fraction
     if not state.probes:
         share = SHORTEST_WARMUP
     elif not minis(state) and not by_edge(state):
-        share = least
+        share = min(rules(settings).warmup)
     elif not answered(state):
         share = LONGEST_WARMUP
     else:
-        little, usual, _ = DESCENTS
-        share = least + (most - least) * max(usual - descent(start(state), lowest(state)), 0.0) / (usual - little)
+        share = warmup_by(rules(settings), descent(start(state), lowest(state)))
     return min(share, *settings.replan_at, 1.0)
 
 

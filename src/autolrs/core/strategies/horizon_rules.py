@@ -26,7 +26,7 @@ class Rules(NamedTuple):
     learned: float = math.inf  # share of the loss that the best run may leave at most, or else none of them counts
     gives_up: bool = True  # whether runs that are clearly losing are stopped
     upper: bool = False  # whether the highest LR that does well is sought, instead of the middle of the valley
-    off: float = 0.0  # octaves taken off the peak, besides the correction for the longer horizon
+    off: float = 0.0  # octaves taken off the middle of the valley, besides the correction for the longer horizon
     # Shares of the run for the warm-up: where miniature runs came as far as usual, and where they hardly learned.
     warmup: tuple[float, float] = (SHORTEST_WARMUP, LONG_WARMUP)
 
@@ -39,7 +39,8 @@ LONG_SGD = LONG._replace(learned=math.exp(-DESCENTS[0]), off=-0.3)
 # By its few probes it may end anywhere, and a longer warm-up forgives more.
 SHORT = Rules((START, START + 1), learned=0.9, warmup=(0.15, LONG_WARMUP))
 # With momentum runs overshoot, and come back by the last of 20 steps. It takes a high LR to unlearn mistakes, too.
-SHORT_SGD = Rules((START,), gives_up=False, upper=True, warmup=(SHORTEST_WARMUP, SHORTEST_WARMUP))
+# Where runs have not halved the loss, the highest LR that does well does not count, and the middle lies too high.
+SHORT_SGD = Rules((START,), gives_up=False, upper=True, off=0.5, warmup=(SHORTEST_WARMUP, SHORTEST_WARMUP))
 
 
 def rules(settings: Settings) -> Rules:
@@ -47,3 +48,13 @@ def rules(settings: Settings) -> Rules:
     if is_short(settings):
         return SHORT_SGD if settings.proportional_steps else SHORT
     return LONG_SGD if settings.proportional_steps else LONG
+
+
+def warmup_by(kind: Rules, descent: float) -> float:
+    """Which share of the run the warm-up takes: the more, the less far miniature runs came.
+
+    >>> [round(warmup_by(LONG, descent), 3) for descent in (0.4, 0.8, 1.2, 1.8)]
+    [0.2, 0.125, 0.05, 0.05]
+    """
+    (least, most), (little, usual, _) = kind.warmup, DESCENTS
+    return least + (most - least) * max(usual - descent, 0.0) / (usual - little)
