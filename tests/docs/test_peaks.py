@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 from pytest import approx
 
+from autolrs.core import engine
+from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon_minis, horizon_peak, horizon_rules
+from autolrs.core.strategies.horizon import Horizon
+from autolrs.core.strategies.horizon_ramp import edge
+from autolrs.core.types import Asked, Forecast, Probed
 
 PEAKS = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "peaks.py"))
 
@@ -234,3 +239,56 @@ def test_averaged_weights_lose_by_chance_where_they_lose_by_little():
         lower = [min(row["av"], row["raw"])[1] for row in own]
         averaged = [row["av"][1] for row in own]
         assert np.mean(averaged) < 1.001 * np.mean(lower) and np.std(averaged) < 1.001 * np.std(lower)
+
+
+def edge_of(losses):
+    """The edge of divergence in a ramp of 20 steps, in octaves; nan where it never broke."""
+    state = engine.evolve(None, engine.start(Settings.make(total_steps=1200, strategy="horizon")))
+    state = engine.evolve(state, Asked(Horizon().decide(state)))
+    seen = tuple(math.inf if loss is None else loss for loss in losses)
+    found = edge(engine.evolve(state, Probed(0, 0, 10.0, len(seen), seen, Forecast(0, 0, 0, 0, "ok"), sweep=True)))
+    return math.log2(found) if math.isfinite(found) else math.nan
+
+
+@pytest.mark.parametrize(
+    ("task", "one", "four"),
+    [
+        ("digits-mlp:t.3", 0.42, 0.10),
+        ("fashion-mlp:sgd:t.15", 0.26, 0.19),
+        ("fashion-cnn:t.2", 0.41, 0.26),
+        ("fashion-autoencoder:sgd:t.2", 0.20, 0.28),
+        ("vgg16-cifar100", 0.85, 0.36),
+        ("resnet50-cifar10", 0.50, 0.20),
+    ],
+)
+def test_single_batches_move_the_edge(task, one, four):
+    rows = [row for row in PEAKS["read"](PEAKS["RESULTS"] / "ramps-four-batches.jsonl") if row["task"] == task]
+    edges = np.array([[edge_of(losses) for losses in row["losses"]] for row in rows])
+    assert edges.shape == (8, 4)
+    spreads = np.nanstd(edges[:, 0], ddof=1), np.std(np.nanmean(edges, axis=1), ddof=1)
+    assert spreads == approx((one, four), abs=0.006)
+
+
+def compared(pairs):
+    """The mean of log ratios in per cent, and its standard error."""
+    logs = [100 * math.log(now / before) for now, before in pairs]
+    return np.mean(logs), np.std(logs, ddof=1) / len(logs) ** 0.5
+
+
+def test_on_the_demo_a_longer_warm_up_costs_less_than_chance():
+    losses = {}
+    for row in PEAKS["read"](PEAKS["RESULTS"] / "demo-warmups.jsonl"):
+        losses.setdefault(row["warmup"], {})[row["seed"]] = row["test"]
+    assert {share: len(all_) for share, all_ in losses.items()} == {"auto": 40, 0.05: 40, 0.1: 40}
+    means = [np.mean([*losses[share].values()]) for share in ("auto", 0.05, 0.1)]
+    assert means == approx([0.134, 0.128, 0.128], abs=0.0006)
+    pairs = [(losses["auto"][seed], losses[0.05][seed]) for seed in range(40)]
+    assert compared(pairs) == approx((4.4, 3.6), abs=0.1) and compared(pairs[8:]) == approx((2.6, 4.2), abs=0.1)
+
+
+def test_on_digits_cnn_a_shorter_warm_up_ends_at_the_same_loss():
+    usual = {row["seed"]: row["test"] for row in PEAKS["read"](PEAKS["HEADLINE"]) if row["task"] == "digits-cnn"}
+    rows = [row for row in PEAKS["read"](PEAKS["RESULTS"] / "digits-cnn-warmups.jsonl") if row["warmup"] == 0.05]
+    assert len(rows) == 80 and compared([(row["test"], usual[row["seed"]]) for row in rows]) == approx(
+        (-0.1, 2.1), abs=0.06
+    )
