@@ -27,9 +27,8 @@ from autolrs.core.strategies.horizon import (
     responses,
 )
 from autolrs.core.strategies.horizon_plan import compares
-from autolrs.core.strategies.horizon_ramp import edge, landmark
 from autolrs.core.strategies.horizon_schedule import full_profile
-from autolrs.core.types import Aborted, Asked, Commit, Forecast, Noted, Probe, Probed, Profile, profile_steps
+from autolrs.core.types import Aborted, Asked, Commit, Noted, Probe, Probed, Profile, profile_steps
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
 
@@ -233,75 +232,6 @@ def test_diverging_lrs_are_aborted_and_never_chosen(limit):
     assert any(isinstance(e, Aborted) for e in events)
     if limit:
         assert max(state.schedule.lrs()) <= limit
-
-
-# Ramps of a small VGG-16 on batches of 32: they differ more than the loss falls.
-# fmt: off
-NOISY_RAMPS = [
-    [
-        2.48, 2.31, 2.38, 2.35, 2.42, 2.51, 2.36, 2.52, 2.25, 2.39,
-        2.39, 2.14, 2.05, 2.59, 3.10, 2.68, 5.19, 4.67, 7.10, 11.47,
-    ],
-    [
-        2.37, 2.40, 2.43, 2.53, 2.37, 2.29, 2.53, 2.45, 2.58, 2.59,
-        2.41, 2.23, 2.35, 2.65, 3.54, 2.95, 4.41, 6.97, 3.85, 15.81,
-    ],
-    [
-        2.44, 2.62, 2.65, 2.83, 2.49, 2.68, 2.92, 2.81, 2.56, 2.66,
-        2.57, 2.42, 2.41, 3.00, 3.71, 3.66, 4.31, 3.17, 9.22, 7.76,
-    ],
-]
-# fmt: on
-
-
-RAMP = np.geomspace(1e-6, 10, 20)
-
-
-def after_ramp(losses, total=1200):
-    config = Settings.make(total_steps=total, strategy="horizon")
-    now = engine.evolve(None, engine.start(config))
-    now = engine.evolve(now, Asked(Horizon().decide(now)))
-    return engine.evolve(now, Probed(0, 0, 10.0, len(losses), tuple(losses), Forecast(0, 0, 0, 0, "ok")))
-
-
-@pytest.mark.parametrize("losses", NOISY_RAMPS)
-@pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (1e-3, 0.0), (50.0, -200.0)])
-def test_the_landmark_lies_by_the_edge_of_divergence_not_where_chance_puts_it(losses, scale, offset):
-    mark = landmark(after_ramp([scale * loss + offset for loss in losses]))
-    lowest, step = RAMP[12], RAMP[1] / RAMP[0]  # of the ramp's own LRs; the landmark lies between them
-    assert lowest * step**-0.5 <= mark <= lowest * step**0.5
-    assert mark == pytest.approx(landmark(after_ramp(losses)))
-
-
-def test_where_the_loss_never_rises_the_landmark_is_its_lowest_point():
-    flat = [4.0] * 8 + [3.0, 2.0, 2.0] + [3.0] * 9
-    assert edge(after_ramp(flat)) == math.inf
-    assert RAMP[10] * (RAMP[1] / RAMP[0]) ** -0.5 < landmark(after_ramp(flat)) < RAMP[10] * (RAMP[1] / RAMP[0]) ** 0.5
-
-
-def test_where_the_loss_neither_rises_nor_falls_the_landmark_is_the_highest_lr():
-    # In an interval that ends too low there is nothing to see, and the lowest of the losses is chance.
-    noisy = [2.0 + 0.1 * math.sin(37 * i * i) for i in range(20)]
-    assert landmark(after_ramp(noisy)) == pytest.approx(10.0)
-    assert landmark(after_ramp([loss - 1.0 * (12 <= i < 16) for i, loss in enumerate(noisy)])) < 1.0
-
-
-def test_where_batches_differ_more_than_the_loss_falls_the_edge_is_not_where_it_rises_by_chance():
-    # A narrow ResNet-50 on batches of 16: nothing is learned in 20 steps, and nothing breaks before an LR of .2.
-    losses = [
-        *(2.345, 2.261, 2.362, 2.363, 2.172, 2.404, 2.344, 2.292, 2.569, 2.437),
-        *(2.284, 2.31, 2.337, 2.407, 2.539, 3.265, 4.112, 8.604, 4.435, 2.94),
-    ]
-    state = after_ramp(losses)
-    assert 2e-3 < landmark(state) < RAMP[14] < edge(state) < RAMP[15]
-    higher = after_ramp([*losses[:15], 3.0, *losses[16:]])  # the less it rises, the later it breaks
-    assert edge(state) < edge(higher) < RAMP[15]
-    assert edge(after_ramp(losses[:15])) == pytest.approx(RAMP[14])  # a ramp that was stopped ends at the edge
-
-
-def test_a_ramp_without_any_finite_loss_has_a_landmark_all_the_same():
-    for bad in (math.nan, math.inf):
-        assert 1e-6 <= landmark(after_ramp([bad] * 20)) <= 10
 
 
 CURVES = [(-2, 1.0, *np.linspace(1.9, 1.05, 8)), (-3, 1.01, *np.linspace(1.9, 1.06, 8)), (-1, 1.2, *[1.5] * 8)]
