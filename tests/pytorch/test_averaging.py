@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -175,26 +176,38 @@ def test_without_averaging_there_is_no_averaged_model():
         AutoLRS(model, optimizer, total_steps=400, averaging=False).averaged_model  # noqa: B018
 
 
-def test_model_is_given_the_averaged_weights_at_the_end_unless_validation_prefers_the_others():
-    for better in ("averaged", "raw"):
-        model, optimizer, loader = build()
-        real = validation(model)
-        calls = []
+@pytest.mark.parametrize(
+    ("losses", "used"),  # averaged weights are asked about first
+    [
+        ((1.0, 1.5), True),
+        ((1.0, 0.985), True),  # ahead by less than chance
+        ((1.0, 0.97), False),
+        ((-1.0, -1.015), True),
+        ((-1.0, -1.03), False),
+        ((0.0, -1e-9), False),
+        ((math.nan, 1.0), False),
+        ((1.0, math.nan), True),
+        ((math.inf, math.inf), True),
+    ],
+)
+def test_model_is_given_the_averaged_weights_at_the_end_unless_validation_finds_the_others_much_better(losses, used):
+    model, optimizer, loader = build()
+    real = validation(model)
+    calls, answers = [], list(losses)
 
-        def evaluate(calls=calls, real=real, better=better):
-            calls.append(real())
-            # The averaged weights are asked about first: of two calls the later one wins or loses.
-            return float(len(calls)) if better == "averaged" else -float(len(calls))
+    def evaluate():
+        calls.append(real())
+        return answers.pop(0) if auto.committed_steps == 400 else calls[-1]
 
-        auto = AutoLRS(model, optimizer, total_steps=400, averaging=True, evaluate=evaluate, keep_best=False)
-        events = []
-        auto.on_event(events.append)
-        train(auto, model, optimizer, loader)
-        (event,) = [e for e in events if isinstance(e, Averaged)]
-        assert event.used == (better == "averaged")
-        model.eval()
-        assert real() == pytest.approx(calls[-2] if event.used else calls[-1])
-        assert calls[-2] != calls[-1]
+    auto = AutoLRS(model, optimizer, total_steps=400, averaging=True, evaluate=evaluate, keep_best=False)
+    events = []
+    auto.on_event(events.append)
+    train(auto, model, optimizer, loader)
+    (event,) = [e for e in events if isinstance(e, Averaged)]
+    assert event.used == used and not answers
+    model.eval()
+    assert real() == pytest.approx(calls[-2] if used else calls[-1])
+    assert calls[-2] != calls[-1]
 
 
 def test_a_stretch_that_failed_is_undone_in_the_average_too():

@@ -24,7 +24,7 @@ from autolrs.progress.views import watched
 from autolrs.pytorch import checkpoint, comm, preempt
 from autolrs.pytorch.amp import SkippedSteps
 from autolrs.pytorch.averaging import NAME as AVERAGER
-from autolrs.pytorch.averaging import Averager
+from autolrs.pytorch.averaging import Averager, is_better
 from autolrs.pytorch.batch import clone_batch, size_of_batch
 from autolrs.pytorch.per_rank import gathered, own
 from autolrs.pytorch.rng import LoaderRng
@@ -401,14 +401,14 @@ class AutoLRS(Facade):
             )
 
     def _hand_over(self, averager: Averager) -> None:
-        """Give the model its averaged weights, unless validation says that those it was trained at are better."""
+        """Give the model its averaged weights, unless validation says that those it was trained at are much better."""
         if not self.session.state.validation or not compares(self.settings):
             averager.finish(average=True)
             self.session.record(Averaged(True))
             return
         averaged = average(self.comm, self.host.evaluate, "`evaluate`")
         raw = average(self.comm, lambda: self.host.evaluate(raw=True), "`evaluate`")
-        used = not averaged > raw
+        used = is_better(averaged, raw)
         averager.finish(average=used)
         self.session.record(Averaged(used, raw, averaged))
 

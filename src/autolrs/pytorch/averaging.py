@@ -28,6 +28,7 @@ from autolrs.pytorch.state import local, reshard, unwrapped
 NAME = "(averaging)"  # among the tracked objects; none that a user can give
 SHARPNESS = 5.0  # step t weighs t^5: x is about the last sixth of the steps so far
 PLAIN_SHARPNESS = 20.0  # where nothing but the end depends on x, a younger average is better
+BY_CHANCE = 0.02  # of the validation loss: y was ahead by no more in 120 runs, and then behind in the test
 
 _KNOWN = (  # whose momentum is an average of past steps and nothing else
     torch.optim.SGD,
@@ -47,6 +48,17 @@ def share(momentum: float) -> float:
     (0.684, 0.9)
     """
     return 1.0 - math.sqrt(1.0 - momentum)
+
+
+def is_better(averaged: float, raw: float) -> bool:
+    """Whether x is to be taken, by the validation losses of x and y: unless y is ahead by more than chance.
+
+    >>> is_better(0.30, 0.31), is_better(0.300, 0.295), is_better(0.30, 0.29), is_better(math.inf, 0.3)
+    (True, True, False, False)
+    """
+    if not math.isfinite(averaged):
+        return not math.isfinite(raw)
+    return not raw < averaged - BY_CHANCE * abs(averaged)
 
 
 class Averager:
