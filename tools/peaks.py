@@ -37,7 +37,7 @@ from autolrs.core.strategies import horizon
 from autolrs.core.strategies.horizon_minis import outcomes, start
 from autolrs.core.strategies.horizon_peak import centre, correction, descent, shortfalls
 from autolrs.core.strategies.horizon_ramp import landmark
-from autolrs.core.strategies.horizon_rules import LONG, rules, warmup_by
+from autolrs.core.strategies.horizon_rules import LONG, off_by, rules, warmup_by
 from autolrs.core.strategies.horizon_schedule import full_profile
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "peaks"
@@ -147,9 +147,10 @@ def rule(row: Row) -> float:
     )
     mark, begin = row["landmark"], row["start"]
     losses = {round(math.log2(lr / mark)): math.inf if loss is None else loss for lr, loss in row["minis"]}
-    shift = correction(config, begin, min(losses.values()))
+    best = min(losses.values())
+    shift = correction(config, begin, best)
     if not rules(config).upper:  # which these searches of short runs did not look for
-        shift += rules(config).off
+        shift += off_by(rules(config), descent(begin, best))
     return float(mark * 2.0 ** (centre(shortfalls(losses, begin)) - shift))
 
 

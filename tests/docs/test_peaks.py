@@ -188,10 +188,10 @@ def test_by_three_ramps_the_edge_differs_less_between_seeds_than_by_one():
     assert max(apart) < 0.6 and np.mean(apart) == approx(0.3, abs=0.05)
 
 
-def lost(first, temperature, off, monkeypatch):
+def lost(first, temperature, off, deep, monkeypatch):
     """Per cent lost by the thirteen tasks' searches, in the mean and from search to search."""
     monkeypatch.setattr(horizon_peak, "TEMPERATURE", temperature)
-    monkeypatch.setattr(horizon_rules, "LONG_SGD", horizon_rules.LONG_SGD._replace(off=off))
+    monkeypatch.setattr(horizon_rules, "LONG_SGD", horizon_rules.LONG_SGD._replace(off=off, deep=deep))
     searches = PEAKS["read"](PEAKS["RESULTS"] / f"searches-{first}-first.jsonl")
     found = PEAKS["searched"](searches, PEAKS["read"](PEAKS["WARMUPS"]))
     assert len(found) == 13 and all(len(all_) == 8 for all_ in found.values())
@@ -200,32 +200,39 @@ def lost(first, temperature, off, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("first", "temperature", "off", "mean", "spread"),
+    ("first", "temperature", "off", "deep", "mean", "spread"),
     [
-        ("three", 0.015, 0.0, 1.59, 0.75),
-        ("two", 0.015, 0.0, 1.47, 0.64),
-        ("two", 0.025, 0.0, 1.49, 0.46),
-        ("two", 0.04, 0.0, 1.60, 0.40),
-        ("two", 0.025, -0.3, 1.27, 0.51),
+        ("three", 0.015, 0.0, 0.0, 1.59, 0.75),
+        ("two", 0.015, 0.0, 0.0, 1.47, 0.64),
+        ("two", 0.025, 0.0, 0.0, 1.49, 0.46),
+        ("two", 0.04, 0.0, 0.0, 1.60, 0.40),
+        ("two", 0.025, -0.3, 0.0, 1.27, 0.51),
+        ("two", 0.025, -0.3, 0.6, 0.96, 0.54),
     ],
 )
-def test_what_the_last_changes_of_the_search_are_worth(first, temperature, off, mean, spread, monkeypatch):
-    assert lost(first, temperature, off, monkeypatch) == approx((mean, spread), abs=0.006)
+def test_what_the_last_changes_of_the_search_are_worth(first, temperature, off, deep, mean, spread, monkeypatch):
+    assert lost(first, temperature, off, deep, monkeypatch) == approx((mean, spread), abs=0.006)
 
 
 def test_the_rule_is_the_one_of_these():
-    assert (horizon_peak.TEMPERATURE, horizon_rules.LONG_SGD.off, len(horizon_rules.LONG.first)) == (0.025, -0.3, 2)
+    sgd = horizon_rules.LONG_SGD
+    assert (horizon_peak.TEMPERATURE, sgd.off, sgd.deep, len(sgd.first)) == (0.025, -0.3, 0.6, 2)
 
 
-def test_sgd_wants_a_higher_peak_than_others_in_all_that_was_recorded():
-    rows = PEAKS["read"](PEAKS["ROWS"])
-    for kind in ("averaged", "plain"):
-        for sgd, better in ((True, True), (False, False)):
-            chosen = [row for row in rows if row["kind"] == kind and PEAKS["is_sgd"](row["task"]) == sgd]
-            peaks = [PEAKS["unheld"](row) * (2.0**-0.3 if sgd else 1.0) for row in chosen]  # as others have it
-            usual = np.mean([PEAKS["regret"](row, peak) for row, peak in zip(chosen, peaks, strict=True)])
-            higher = np.mean([PEAKS["regret"](row, peak * 2.0**0.3) for row, peak in zip(chosen, peaks, strict=True)])
-            assert (higher < usual) == better
+@pytest.mark.parametrize("kind", ["averaged", "plain"])
+def test_sgd_wants_a_higher_peak_than_others_in_all_that_was_recorded(kind, monkeypatch):
+    rows = [row for row in PEAKS["read"](PEAKS["ROWS"]) if row["kind"] == kind]
+
+    def lost(name, sgd, **changes):
+        with monkeypatch.context() as patch:
+            patch.setattr(horizon_rules, name, getattr(horizon_rules, name)._replace(**changes))
+            own = [row for row in rows if PEAKS["is_sgd"](row["task"]) == sgd]
+            return np.mean([PEAKS["regret"](row, PEAKS["unheld"](row)) for row in own])
+
+    as_others = lost("LONG_SGD", True, off=0.0, deep=0.0)
+    assert lost("LONG_SGD", True) < lost("LONG_SGD", True, deep=0.0) < as_others
+    assert lost("LONG", False, off=-0.3) > lost("LONG", False)
+    assert lost("LONG", False, deep=0.6) > lost("LONG", False)
 
 
 def test_averaged_weights_lose_by_chance_where_they_lose_by_little():

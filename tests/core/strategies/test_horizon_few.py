@@ -28,7 +28,7 @@ from autolrs.core.strategies.horizon import (
 from autolrs.core.strategies.horizon_peak import WELL, correction, upper
 from autolrs.core.strategies.horizon_plan import compares
 from autolrs.core.strategies.horizon_ramp import edge, landmark
-from autolrs.core.strategies.horizon_rules import LONG_SGD, SHORT_SGD
+from autolrs.core.strategies.horizon_rules import SHORT_SGD
 from autolrs.core.types import Asked, Forecast, Probe, Probed
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
@@ -123,15 +123,22 @@ def test_a_short_run_that_has_hardly_learned_goes_by_the_edge(total, proportiona
     ("total", "name", "octave", "more"),
     [
         (1000, "well up to", 0, BELOW_UPPER),
-        (1100, "weighted centre", -3, LONG_SGD.off),
-        (50_000, "weighted centre", -3, LONG_SGD.off),
+        (1100, "weighted centre", -3, -0.3),
+        (50_000, "weighted centre", -3, -0.3),
     ],
 )
 def test_longer_runs_of_sgd_look_around_and_end_in_the_middle(total, name, octave, more):
-    state = searched([(-2, 0.5)], total=total, proportional_steps=True)
+    state = searched([(-2, 0.7)], total=total, proportional_steps=True)
     assert anchor(state)[1] == name and next_offset(state) == octave
-    others = searched([(-2, 0.5)], total=total)
+    others = searched([(-2, 0.7)], total=total)
     assert horizon_octaves(state) - horizon_octaves(others) == pytest.approx(more)
+
+
+@pytest.mark.parametrize(("descent", "less"), [(0.5, 0.3), (1.2, 0.3), (1.5, 0.3 + 0.18), (1.8, 0.3 + 0.36), (5, 0.66)])
+def test_the_further_down_sgd_comes_the_less_is_taken_off(descent, less):
+    ended = [(-2, START * math.exp(-descent))]
+    others, sgd = (horizon_octaves(searched(ended, proportional_steps=own)) for own in (False, True))
+    assert others - sgd == pytest.approx(less, abs=0.006)
 
 
 def test_what_may_be_stopped_does_not_depend_on_the_order_of_the_first_ones():

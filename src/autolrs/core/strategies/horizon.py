@@ -60,7 +60,7 @@ from autolrs.core.strategies.horizon_plan import (
     plan,
 )
 from autolrs.core.strategies.horizon_ramp import edge, further, landmark, search_interval
-from autolrs.core.strategies.horizon_rules import LONGEST_WARMUP, START, rules, warmup_by
+from autolrs.core.strategies.horizon_rules import LONGEST_WARMUP, START, off_by, rules, warmup_by
 from autolrs.core.strategies.horizon_schedule import RETREAT, rest
 from autolrs.core.types import (
     Command,
@@ -223,8 +223,9 @@ def horizon_octaves(state: State) -> float:
     """By how many octaves the peak is lowered for the longer horizon; not at all where the interval is too low."""
     if interval_too_low(state):
         return 0.0
-    more = BELOW_UPPER if anchor(state)[1] == UPPER else rules(state.settings).off
-    return correction(state.settings, start(state), lowest(state)) + more
+    begin, best = start(state), lowest(state)
+    more = BELOW_UPPER if anchor(state)[1] == UPPER else off_by(rules(state.settings), descent(begin, best))
+    return correction(state.settings, begin, best) + more
 
 
 def interval_too_low(state: State) -> bool:

@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple
 
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon_peak import DESCENTS
+from autolrs.core.strategies.horizon_peak import DESCENTS, SHIFT_PER_DESCENT
 from autolrs.core.strategies.horizon_plan import SHORTEST_WARMUP, is_short
 
 LONG_WARMUP = 0.2  # of the run: takes the cliffs of a Transformer and of BERT away; .3 costs BERT 3 %
@@ -27,14 +27,16 @@ class Rules(NamedTuple):
     gives_up: bool = True  # whether runs that are clearly losing are stopped
     upper: bool = False  # whether the highest LR that does well is sought, instead of the middle of the valley
     off: float = 0.0  # octaves taken off the middle of the valley, besides the correction for the longer horizon
+    deep: float = 0.0  # octaves less, per unit of descent beyond the usual
     # Shares of the run for the warm-up: where miniature runs came as far as usual, and where they hardly learned.
     warmup: tuple[float, float] = (SHORTEST_WARMUP, LONG_WARMUP)
 
 
 LONG = Rules((START, START - 1))
-# Above its best peak SGD loses little; others fall off a cliff. Where a deep network has hardly begun to learn, which
-# LR is ahead is chance; with SGD the edge of divergence knows more.
-LONG_SGD = LONG._replace(learned=math.exp(-DESCENTS[0]), off=-0.3)
+# Above its best peak SGD loses little; others fall off a cliff. Beyond the usual descent it wants twice as much less
+# taken off. Where a deep network has hardly begun to learn, which LR is ahead is chance; with SGD the edge of
+# divergence knows more.
+LONG_SGD = LONG._replace(learned=math.exp(-DESCENTS[0]), off=-0.3, deep=SHIFT_PER_DESCENT)
 # Cannot afford to look down before it knows the slope. At any LR a network unlearns its first mistakes.
 # By its few probes it may end anywhere, and a longer warm-up forgives more.
 SHORT = Rules((START, START + 1), learned=0.9, warmup=(0.15, LONG_WARMUP))
@@ -48,6 +50,15 @@ def rules(settings: Settings) -> Rules:
     if is_short(settings):
         return SHORT_SGD if settings.proportional_steps else SHORT
     return LONG_SGD if settings.proportional_steps else LONG
+
+
+def off_by(kind: Rules, descent: float) -> float:
+    """Octaves taken off besides the correction for the longer horizon, by how far miniature runs came.
+
+    >>> [round(off_by(LONG_SGD, descent), 3) for descent in (0.4, 1.2, 1.8)]
+    [-0.3, -0.3, -0.66]
+    """
+    return kind.off - kind.deep * max(descent - DESCENTS[1], 0.0)
 
 
 def warmup_by(kind: Rules, descent: float) -> float:
