@@ -120,12 +120,22 @@ def test_a_few_steps_learn(name):
     assert bundle.test() < 0.97 * before
 
 
-def test_parts_of_the_digits_do_not_meet_and_are_complete():
-    split = data.digits()
+@pytest.mark.parametrize("seed", [0, 7])
+def test_parts_of_the_digits_do_not_meet_and_are_complete(seed):
+    split = data.digits(seed)
     assert [len(part[1]) for part in split] == [1085, 256, 456]
     sets = [{tuple(image.flatten().tolist()) for image in part[0]} for part in split]
     assert sum(map(len, sets)) == 1797 and len(set.union(*sets)) == 1797
     assert all(set(part[1].tolist()) == set(range(10)) for part in split)
+
+
+def test_the_convolution_net_on_digits_has_a_split_for_each_seed_and_the_perceptron_one_for_all():
+    def validation(name, seed):
+        return TASKS[name].build(seed).validation[0]
+
+    for name, same in (("digits-cnn", False), ("digits-mlp", True)):
+        assert torch.equal(validation(name, 0), validation(name, 1)) == same
+        assert torch.equal(validation(name, 1), validation(name, 1))
 
 
 @pytest.mark.parametrize(("name", "rows"), [("breast_cancer", 569), ("diabetes", 442), ("friedman", 6000)])

@@ -88,15 +88,18 @@ def find_scikit_learn() -> None:
         raise FileNotFoundError("this data ships inside scikit-learn: pip install 'autolrs[bench]'")
 
 
-@lru_cache(maxsize=1)
-def digits() -> Split:
-    """scikit-learn's digits, shipped inside the package: 1085 / 256 / 456 images (n, 1, 8, 8) and labels (n,)."""
+@lru_cache(maxsize=2)
+def digits(split: int = 0) -> Split:
+    """scikit-learn's digits, shipped inside the package: 1085 / 256 / 456 images (n, 1, 8, 8) and labels (n,).
+
+    Which images fall into which part is up to `split`.
+    """
     find_scikit_learn()
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    # The file is ordered by writer; a fixed shuffle gives every part all writers.
-    order = np.random.default_rng(0).permutation(len(bunch.target))
+    # The file is ordered by writer; a shuffle gives every part all writers.
+    order = np.random.default_rng(split).permutation(len(bunch.target))
     images = torch.tensor(bunch.images[order] / 16.0, dtype=torch.float32)[:, None]
     labels = torch.tensor(bunch.target[order], dtype=torch.int64)
     parts = (slice(0, 1085), slice(1085, 1341), slice(1341, None))

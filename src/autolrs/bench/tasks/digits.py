@@ -1,6 +1,7 @@
 """The smallest tasks, on scikit-learn's digits: data that ship with a package, few images, hence soon overfitted.
 
-The perceptron's batches are ordinary; the convolution net's are a quarter of the set: gradients with little noise.
+The perceptron's batches are ordinary; the convolution net's are a quarter of the set: gradients with little noise. Each
+seed of the latter has its own split of the images.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ def build_mlp(seed: int) -> Bundle:
 
 
 def build_cnn(seed: int) -> Bundle:
+    # It errs on six of 456 test images: on any one split, which these are says more than how it was trained.
     return supervised(
-        data.digits(), seed, 256, convolution_net,
+        data.digits(split=seed), seed, 256, convolution_net,
         lambda net: torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True, weight_decay=0.1),
     )  # fmt: skip
 
