@@ -43,6 +43,13 @@ def live_view(session, **options):
     return LiveView(session, floats, Console(file=Terminal(), force_terminal=True, width=100), **options)
 
 
+@pytest.fixture(autouse=True)
+def standard_output_is_given_back():
+    """A view that is still open when its session goes away takes the output of whichever test runs by then."""
+    yield
+    gc.collect()
+
+
 def play(session, host, view, steps=None):
     step = watched(session, floats, view)
     session.begin()
