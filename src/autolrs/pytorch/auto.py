@@ -401,7 +401,7 @@ class AutoLRS(Facade):
             )
 
     def _hand_over(self, averager: Averager) -> None:
-        """Give the model its averaged weights, unless validation says that those it was trained at are much better."""
+        """Give the model its averaged weights, unless by validation those it was trained at are clearly better."""
         if not self.session.state.validation or not compares(self.settings):
             averager.finish(average=True)
             self.session.record(Averaged(True))
