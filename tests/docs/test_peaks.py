@@ -235,17 +235,42 @@ def test_sgd_wants_a_higher_peak_than_others_in_all_that_was_recorded(kind, monk
     assert lost("LONG", False, deep=0.6) > lost("LONG", False)
 
 
-def test_averaged_weights_lose_by_chance_where_they_lose_by_little():
-    rows = PEAKS["read"](PEAKS["RESULTS"] / "averages.jsonl")
-    tasks = {row["task"] for row in rows}
-    assert len(rows) == 120 and len(tasks) == 10
-    lost = [row for row in rows if row["raw"][0] < row["av"][0]]  # by validation; the second number is the test loss
-    assert len(lost) == 22 and all(row["raw"][0] > 0.98 * row["av"][0] for row in lost)
-    for task in tasks:
-        own = [row for row in rows if row["task"] == task]
-        lower = [min(row["av"], row["raw"])[1] for row in own]
-        averaged = [row["av"][1] for row in own]
-        assert np.mean(averaged) < 1.001 * np.mean(lower) and np.std(averaged) < 1.001 * np.std(lower)
+LARGE = {"resnet50-cifar10", "transformer-wmt14", "bert-pretraining", "vgg16-cifar100", "vgg16-cifar10"}
+
+
+def averages():
+    """Task -> [validation loss, test loss] of averaged weights and of the others, for each run."""
+    runs = {}
+    for row in PEAKS["read"](PEAKS["RESULTS"] / "averages.jsonl"):
+        runs.setdefault(row["task"], []).append((row["av"], row["raw"]))
+    return runs
+
+
+def test_averaged_weights_of_small_tasks_lose_by_chance_and_those_of_large_ones_do_not():
+    runs = averages()
+    small = [run for task, all_ in runs.items() for run in all_ if task not in LARGE]
+    large = [run for task in LARGE for run in runs[task]]
+    assert (len(runs), len(small), len(large)) == (15, 120, 14)
+    lost = [(raw[0] / av[0], raw[1] / av[1]) for av, raw in small if raw[0] < av[0]]
+    assert len(lost) == 22 and min(lost)[0] > 0.98 and sum(test > 1 for _, test in lost) == 19
+    clearly = [(raw[0] / av[0], raw[1] / av[1]) for av, raw in large if raw[0] < 0.995 * av[0]]
+    assert len(clearly) == 6 and all(0.98 < test < 0.997 for _, test in clearly)
+
+
+def test_half_a_per_cent_is_the_best_of_the_margins_and_worth_little():
+    pytest.importorskip("torch")
+    from autolrs.pytorch.averaging import BY_CHANCE
+
+    means, spreads = {}, {}
+    for margin in (0.0, 0.0025, BY_CHANCE, 0.0075, 0.01, 0.02, math.inf):
+        ended = [
+            [raw[1] if raw[0] < av[0] * (1 - margin) else av[1] for av, raw in all_] for all_ in averages().values()
+        ]
+        means[margin] = np.mean([math.log(np.mean(tests)) for tests in ended])
+        spreads[margin] = np.mean([math.log(np.std(tests)) for tests in ended])
+    gains = [100 * (mean - means[0.0]) for mean in means.values()]
+    assert gains == approx([0, -0.01, -0.02, -0.01, 0.01, 0.12, 0.12], abs=0.01) and min(gains) == gains[2]
+    assert math.exp(spreads[BY_CHANCE] - spreads[0.0]) == approx(0.97, abs=0.006)
 
 
 def edge_of(losses):
@@ -294,8 +319,54 @@ def test_on_the_demo_a_longer_warm_up_costs_less_than_chance():
 
 
 def test_on_digits_cnn_a_shorter_warm_up_ends_at_the_same_loss():
-    usual = {row["seed"]: row["test"] for row in PEAKS["read"](PEAKS["HEADLINE"]) if row["task"] == "digits-cnn"}
+    before = PEAKS["read"](PEAKS["HEADLINE"].parent / "retired" / "horizon-one-split.jsonl")  # the split of the others
+    usual = {row["seed"]: row["test"] for row in before if row["task"] == "digits-cnn"}
     rows = [row for row in PEAKS["read"](PEAKS["RESULTS"] / "digits-cnn-warmups.jsonl") if row["warmup"] == 0.05]
     assert len(rows) == 80 and compared([(row["test"], usual[row["seed"]]) for row in rows]) == approx(
         (-0.1, 2.1), abs=0.06
     )
+
+
+def test_on_twenty_splits_of_the_images_digits_cnn_is_as_good_as_the_tuned_cosine():
+    losses = {}
+    for row in PEAKS["read"](PEAKS["RESULTS"] / "digits-cnn-splits.jsonl"):
+        losses.setdefault((row["split"], row["method"]), []).append((row["test"], row["validation"]))
+    assert len(losses) == 40 and all(len(all_) == 8 for all_ in losses.values())
+    for part, (mean, error) in enumerate([(1.019, 0.014), (0.993, 0.023)]):
+        means = {key: np.mean(all_, axis=0)[part] for key, all_ in losses.items()}
+        logs = [math.log(means[split, "horizon"] / means[split, "cosine"]) for split in range(1, 21)]
+        assert math.exp(np.mean(logs)) == approx(mean, abs=0.001)
+        assert np.std(logs, ddof=1) / 20**0.5 == approx(error, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("task", "peak", "hold", "mean", "spread"),
+    [
+        ("fashion-mlp", 0.0062, 0.5, 0.3460, 0.0027),
+        ("fashion-mlp", 0.0044, 0.5, 0.3430, 0.0023),
+        ("fashion-mlp", 0.0062, 0.3, 0.3438, 0.0026),
+        ("digits-mlp", 0.4, 0.5, 0.0904, 0.0009),
+        ("digits-mlp", 0.513, 0.5, 0.0888, 0.0010),
+        ("fashion-autoencoder:sgd", 0.8, 0.5, 0.0672, 0.0003),
+        ("fashion-autoencoder:sgd", 1.027, 0.5, 0.0656, 0.0003),
+    ],
+)
+def test_averaged_runs_at_one_peak(task, peak, hold, mean, spread):
+    rows = PEAKS["read"](PEAKS["RESULTS"] / "averages-by-peak.jsonl")
+    found = [row["av"][1] for row in rows if (row["task"], row["peak"], row["hold"]) == (task, peak, hold)]
+    assert len(found) == (6 if task.endswith("sgd") else 24)
+    assert (np.mean(found), np.std(found, ddof=1)) == approx((mean, spread), abs=0.00006)
+
+
+def test_seven_further_ramps_know_little_more_than_two():
+    spreads = {}
+    for row in PEAKS["read"](PEAKS["RESULTS"] / "ramps-seven-further.jsonl"):
+        assert row["begins"] == [None, 6, 7, 8, 9, 10, 11, 12]
+        spreads.setdefault(row["task"], []).append(
+            (np.mean([row["edges"][i] for i in (0, 3, 7)]), np.mean(row["edges"]))
+        )
+    found = {task: np.std(all_, axis=0, ddof=1) for task, all_ in spreads.items()}
+    shorter = [values for task, values in found.items() if ":t" in task]
+    assert len(shorter) == 4
+    assert (*np.min(shorter, axis=0), *np.max(shorter, axis=0)) == approx((0.17, 0.11, 0.27, 0.19), abs=0.006)
+    assert (*found["vgg16-cifar10"], *found["resnet50-cifar10"]) == approx((0.58, 0.58, 0.31, 0.27), abs=0.006)

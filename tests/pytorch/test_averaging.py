@@ -190,9 +190,7 @@ def test_without_averaging_there_is_no_averaged_model():
         ((math.inf, math.inf), True),
     ],
 )
-def test_model_is_given_the_averaged_weights_at_the_end_unless_validation_finds_the_others_better_by_more_than_chance(
-    losses, used
-):
+def test_model_is_given_the_averaged_weights_unless_the_others_are_better_by_more_than_chance(losses, used):
     model, optimizer, loader = build()
     real = validation(model)
     calls, answers = [], list(losses)
