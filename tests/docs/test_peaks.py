@@ -319,7 +319,7 @@ def test_on_the_demo_a_longer_warm_up_costs_less_than_chance():
 
 
 def test_on_digits_cnn_a_shorter_warm_up_ends_at_the_same_loss():
-    before = PEAKS["read"](PEAKS["HEADLINE"].parent / "retired" / "horizon-one-split.jsonl")  # the split of the others
+    before = PEAKS["read"](PEAKS["HEADLINE"].parent / "retired" / "horizon-lower-loss.jsonl")  # the rule of the others
     usual = {row["seed"]: row["test"] for row in before if row["task"] == "digits-cnn"}
     rows = [row for row in PEAKS["read"](PEAKS["RESULTS"] / "digits-cnn-warmups.jsonl") if row["warmup"] == 0.05]
     assert len(rows) == 80 and compared([(row["test"], usual[row["seed"]]) for row in rows]) == approx(
