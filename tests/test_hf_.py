@@ -222,7 +222,11 @@ class Kill(TrainerCallback):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("settings, at", [(PAPER, 20), (HORIZON, 20), (HORIZON, 3)], ids=["paper", "horizon", "early"])
+@pytest.mark.parametrize(
+    "settings, at",
+    [(PAPER, 20), (HORIZON, 20), (HORIZON, 3), ({**HORIZON, "averaging": True}, 20)],
+    ids=["paper", "horizon", "early", "averaged"],
+)
 def test_a_killed_run_goes_on_from_the_trainers_checkpoint_to_the_bit(tmp_path, settings, at):
     options = {"save_strategy": "steps", "save_steps": at, "gradient_accumulation_steps": 2}
     whole = make(tmp_path / "whole", settings, **options)

@@ -55,13 +55,19 @@ def stateful(**options):
         ("paper", loader, {}),
         ("horizon", loader, {"max_epochs": 5}),
         ("paper", loader, {"max_epochs": 5, "limit_val_batches": 0}),
+        ("averaged", stateful, {}),
     ],
-    ids=["within an epoch, horizon", "within an epoch, paper", "between epochs", "epochs", "epochs, no validation"],
+    ids=[
+        *("within an epoch, horizon", "within an epoch, paper", "between epochs", "epochs", "epochs, no validation"),
+        "within an epoch, averaged",
+    ],
 )
 def test_a_killed_run_goes_on_from_lightnings_checkpoint_to_the_bit(tmp_path, strategy, kind, limits):
+    settings = {**SMALL["horizon"], "averaging": True} if strategy == "averaged" else SMALL[strategy]
+
     def make(folder, ckpt_path=None, *more):
         total = None if limits else STEPS
-        module, callback = seeded(Net), AutoLRSCallback(total, run_dir=folder / "run", **SMALL[strategy])
+        module, callback = seeded(Net), AutoLRSCallback(total, run_dir=folder / "run", **settings)
         # Ordinary loaders can only go on between epochs.
         how = {"every_n_train_steps": 5} if kind is stateful else {"save_on_train_epoch_end": True}
         saver = ModelCheckpoint(folder, "last", save_top_k=1, enable_version_counter=False, **how)
