@@ -370,3 +370,17 @@ def test_seven_further_ramps_know_little_more_than_two():
     assert len(shorter) == 4
     assert (*np.min(shorter, axis=0), *np.max(shorter, axis=0)) == approx((0.17, 0.11, 0.27, 0.19), abs=0.006)
     assert (*found["vgg16-cifar10"], *found["resnet50-cifar10"]) == approx((0.58, 0.58, 0.31, 0.27), abs=0.006)
+
+
+def test_a_warm_up_by_what_was_learned_pays_in_short_plain_runs():
+    losses = {}
+    for row in PEAKS["read"](PEAKS["RESULTS"] / "plain-warmups.jsonl"):
+        losses.setdefault((row["task"], row["seed"]), {})[row["warmup"] == 0.05] = row["test"]
+    ratios = {}
+    for (task, _), pair in losses.items():
+        ratios.setdefault(task, []).append(100 * math.log(pair[False] / pair[True]))
+    found = {task: np.mean(all_) for task, all_ in ratios.items()}
+    short = [mean for task, mean in found.items() if task.startswith("short")]
+    assert len(short) == 6 and np.mean(short) == approx(-16, abs=0.5) and sum(mean < -8 for mean in short) == 5
+    long = [found[task] for task in ("bible-lstm", "bible-lstm:adam", "bible-transformer", "bert-pretraining")]
+    assert long == approx([-1.0, -0.3, 0.2, 1.3], abs=0.06)
