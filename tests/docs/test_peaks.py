@@ -339,6 +339,20 @@ def test_on_twenty_splits_of_the_images_digits_cnn_is_as_good_as_the_tuned_cosin
         assert np.std(logs, ddof=1) / 20**0.5 == approx(error, abs=0.001)
 
 
+def test_the_command_for_other_splits_adds_rows_like_these(tmp_path, monkeypatch):
+    pytest.importorskip("sklearn")
+    monkeypatch.syspath_prepend(PEAKS["RESULTS"].parents[2] / "tools")
+    import splits
+
+    monkeypatch.setattr(splits, "SEEDS", [200])
+    splits.main(str(tmp_path / "rows.jsonl"), "3")
+    found = PEAKS["read"](tmp_path / "rows.jsonl")
+    rows = PEAKS["read"](PEAKS["RESULTS"] / "digits-cnn-splits.jsonl")
+    like = sorted((row for row in rows if (row["split"], row["seed"]) == (3, 200)), key=lambda row: -len(row["method"]))
+    assert [row.keys() for row in found] == [row.keys() for row in like]
+    assert [row["test"] for row in found] == approx([row["test"] for row in like], rel=0.5)  # machines round otherwise
+
+
 @pytest.mark.parametrize(
     ("task", "peak", "hold", "mean", "spread"),
     [
