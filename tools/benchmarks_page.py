@@ -42,7 +42,8 @@ Tasks are real and small (two cores, seconds a run; `src/autolrs/bench/tasks/`).
   there: .3 steps on digits-cnn, 27 on resnet50-cifar10. Until lately every one was counted as 10 / 3 steps, in the
   strategy and here: rows of **horizon** from then (`retired/horizon-ten-passes.jsonl`) cost up to 1.5 in truth. Those
   of **horizon-plain** are still from then, but for transformer-wmt14, and show it
-  ([research log](research-log.md#what-an-evaluate-costs)).
+  ([research log](research-log.md#what-an-evaluate-costs)); all of them have a warm-up of 5 %, where today's goes by
+  what miniature runs learned, with averaging or without.
 - **paper** is Algorithm 1 as printed, on a three-decade interval around the good LRs, with stages of 1/40 to 1/5 of the
   run.
 - **vs best tuned** is the ratio to the best of the tuned schedules on that task (cosine, linear, OneCycle and, where

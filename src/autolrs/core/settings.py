@@ -25,7 +25,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 # Miniature runs are compared with each other, so they must see the same batches.
-STRATEGY_DEFAULTS: dict[str, dict[str, Any]] = {"horizon": {"replay": True}}
+STRATEGY_DEFAULTS: dict[str, dict[str, Any]] = {"horizon": {"replay": True, "warmup_fraction": "auto"}}
 OWN: dict[str, frozenset[str]] = {  # settings that mean nothing to any other strategy
     "paper": frozenset(
         (
@@ -49,7 +49,6 @@ OWN: dict[str, frozenset[str]] = {  # settings that mean nothing to any other st
     ),
 }
 AVERAGING_DEFAULTS: dict[str, Any] = {
-    "warmup_fraction": "auto",
     "hold_until": 0.5,
     "decay_to": 0.1,
     "horizon_shift": 0.85,
@@ -112,7 +111,7 @@ class Settings:
     max_cost: float = 1.15  # ceiling on all steps and validation passes, as a multiple of total_steps
     mini_fraction: float = 0.02  # length of a miniature run; at 1 % noise decides, at 4 % six of them cost too much
     horizon_shift: float = 1.1  # octaves by which a whole run usually wants a lower peak; .85 with averaging
-    warmup_fraction: float | Literal["auto"] = 0.05  # of the run, unless warmup_steps is given; "auto" with averaging
+    warmup_fraction: float | Literal["auto"] = 0.05  # of the run, unless warmup_steps is given; "auto" with "horizon"
     hold_until: float = 0.0  # share of the run after which the peak begins to decay; .5 with averaging
     averaging: bool = False  # train near the average of the weights and end with it; True in PyTorch with "horizon"
     decay_to: float = 0.0  # end of the decay as a share of the peak; .1 with averaging; 1 is none: Schedule-Free's

@@ -12,7 +12,7 @@ from autolrs.core import engine
 from autolrs.core.interval import is_sweep
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon import (
-    BELOW_EDGE,
+    BELOW_EDGE_SLOWLY,
     BELOW_UPPER,
     HALVED,
     RAMP_ONLY,
@@ -116,7 +116,7 @@ def test_a_short_run_that_has_hardly_learned_goes_by_the_edge(total, proportiona
     peak, why = choose(state)
     assert ("too little to tell" not in why) == trusted == answered(state)
     if not trusted:
-        assert peak == pytest.approx(edge(state) * 2.0**BELOW_EDGE)
+        assert peak == pytest.approx(edge(state) * 2.0**BELOW_EDGE_SLOWLY)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_by_the_ramp_alone_sgd_goes_by_the_edge_of_divergence(breaks, proportion
     now = engine.evolve(now, Probed(0, 0, 10.0, 20, tuple(losses), Forecast(0, 0, 0, 0, "ok")))
     peak, why = choose(now)
     if proportional and breaks:
-        assert peak == pytest.approx(edge(now) * 2.0**BELOW_EDGE) and "below the edge of divergence" in why
+        assert peak == pytest.approx(edge(now) * 2.0**BELOW_EDGE_SLOWLY) and "below the edge of divergence" in why
     else:
         assert peak == pytest.approx(landmark(now) * 2.0**RAMP_ONLY) and "below the ramp's landmark" in why
 

@@ -9,7 +9,7 @@ import pytest
 from searches import MINIS, ending, searched
 
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon import BELOW_EDGE, Horizon, choose, limits, next_offset, responses
+from autolrs.core.strategies.horizon import BELOW_EDGE_SLOWLY, Horizon, choose, limits, next_offset, responses
 from autolrs.core.strategies.horizon_minis import learned, ridge, same_scale
 from autolrs.core.strategies.horizon_ramp import edge, landmark
 from autolrs.run.session import Session, drive
@@ -78,7 +78,7 @@ def test_where_the_loss_fell_by_less_than_the_start_is_unsure_by_the_edge_decide
     state = searched([(-2, lowest), (-3, 1.97), (-1, 1.98)], scale, offset, noise=0.05)
     peak, why = choose(state)
     assert ("brought the loss down by too little to tell" in why) == (not trusted)
-    assert (peak == pytest.approx(edge(state) * 2.0**BELOW_EDGE)) == (not trusted)
+    assert (peak == pytest.approx(edge(state) * 2.0**BELOW_EDGE_SLOWLY)) == (not trusted)
 
 
 def test_what_a_training_loss_shows_must_exceed_its_own_error_too():
