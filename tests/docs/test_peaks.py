@@ -345,8 +345,10 @@ def test_the_command_for_other_splits_adds_rows_like_these(tmp_path, monkeypatch
     import splits
 
     monkeypatch.setattr(splits, "SEEDS", [200])
-    splits.main(str(tmp_path / "rows.jsonl"), "3")
-    found = PEAKS["read"](tmp_path / "rows.jsonl")
+    splits.main(str(tmp_path / "rows.jsonl"), "3", "4")
+    *found, horizon, cosine = PEAKS["read"](tmp_path / "rows.jsonl")
+    assert (horizon["split"], cosine["split"]) == (4, 4)
+    assert horizon["test"] != found[0]["test"] and cosine["test"] != found[1]["test"]  # other images
     rows = PEAKS["read"](PEAKS["RESULTS"] / "digits-cnn-splits.jsonl")
     like = sorted((row for row in rows if (row["split"], row["seed"]) == (3, 200)), key=lambda row: -len(row["method"]))
     assert [row.keys() for row in found] == [row.keys() for row in like]

@@ -24,7 +24,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
-# Miniature runs are compared with each other, so they must see the same batches.
+# Miniature runs are compared with each other, so they must see the same batches; what they learn tells the warm-up.
 STRATEGY_DEFAULTS: dict[str, dict[str, Any]] = {"horizon": {"replay": True, "warmup_fraction": "auto"}}
 OWN: dict[str, frozenset[str]] = {  # settings that mean nothing to any other strategy
     "paper": frozenset(
