@@ -1,8 +1,9 @@
 """What docs/benchmarks.md says in words of the headline, from the committed rows."""
 
 import runpy
+from math import log2
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import linear_regression, mean, stdev
 
 import pytest
 
@@ -55,6 +56,24 @@ def test_on_digits_cnn_what_was_changed_is_level_with_what_was_before(name, rise
     assert len(pairs) == 60
     usual = mean(before.values())
     assert (mean(pairs) / usual, stdev(pairs) / 60**0.5 / usual) == pytest.approx((rise, error), abs=0.001)
+
+
+def reported(task, method):
+    return {row["seed"]: row for row in ROWS if (row["task"], row["method"], row["phase"]) == (task, method, "report")}
+
+
+def test_on_the_validation_images_of_digits_cnn_it_is_level_with_the_tuned_cosine():
+    ours, cosine = reported(TASK, "horizon"), reported(TASK, "cosine")
+    for part, ratio, error in (("test", 1.043, 0.016), ("validation", 0.996, 0.016)):
+        usual = mean(row[part] for row in cosine.values())
+        pairs = [(ours[seed][part] - cosine[seed][part]) / usual for seed in cosine]
+        assert (1 + mean(pairs), stdev(pairs) / 199**0.5) == pytest.approx((ratio, error), abs=0.002)
+
+
+def test_vgg16_cifar100_loses_by_too_high_a_peak():
+    runs = reported("vgg16-cifar100", "horizon").values()
+    slope, _ = linear_regression([log2(row["peak"]) for row in runs], [row["test"] for row in runs])
+    assert slope / mean(row["test"] for row in runs) == pytest.approx(0.07, abs=0.01)
 
 
 def test_the_ratio_on_digits_cnn_is_known_to_two_per_cent():
