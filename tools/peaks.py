@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
+from autolrs.core.averaging import by_default
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon
 from autolrs.core.strategies.horizon_minis import outcomes, start
@@ -56,7 +57,6 @@ def build(name: str, seed: int) -> tuple[Any, int, bool]:
     import torch
 
     from autolrs.bench.tasks import TASKS
-    from autolrs.pytorch.auto import AVERAGED_STEPS
 
     task, *changes = name.split(":")
     bundle, steps = TASKS[task].build(seed), TASKS[task].total_steps
@@ -75,7 +75,7 @@ def build(name: str, seed: int) -> tuple[Any, int, bool]:
             steps = round(steps * float(change[1:]))
         elif change != "plain":
             raise SystemExit(f"unknown change {change!r} in {name!r}")
-    return bundle, steps, steps >= AVERAGED_STEPS and "plain" not in changes
+    return bundle, steps, by_default(steps) and "plain" not in changes
 
 
 def whole_run(

@@ -259,7 +259,7 @@ def test_averaged_weights_of_small_tasks_lose_by_chance_and_those_of_large_ones_
 
 def test_half_a_per_cent_is_the_best_of_the_margins_and_worth_little():
     pytest.importorskip("torch")
-    from autolrs.pytorch.averaging import BY_CHANCE
+    from autolrs.core.averaging import BY_CHANCE
 
     means, spreads = {}, {}
     for margin in (0.0, 0.0025, BY_CHANCE, 0.0075, 0.01, 0.02, math.inf):

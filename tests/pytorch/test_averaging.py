@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from autolrs import AutoLRS
+from autolrs.core.averaging import PLAIN_SHARPNESS, SHARPNESS, share
 from autolrs.core.types import Averaged, Committed, Failed
-from autolrs.pytorch.averaging import PLAIN_SHARPNESS, SHARPNESS, Averager, share
+from autolrs.pytorch.averaging import Averager
 
 X = torch.randn(256, 6, generator=torch.Generator().manual_seed(0))
 Y = X[:, :3].argmax(1)

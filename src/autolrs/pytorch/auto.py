@@ -6,6 +6,7 @@ import os
 import platform
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,23 @@ import torch
 from torch import Tensor, nn
 
 import autolrs
-from autolrs.core import strategies
+from autolrs.core import averaging, strategies
 from autolrs.core.engine import State, Strategy
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon_plan import compares, weighing_share
-from autolrs.core.types import Asked, Averaged, Commit, Committed, Event, Extended, Finished, Weighed
+from autolrs.core.strategies.horizon_plan import weighing_share
+from autolrs.core.types import Asked, Commit, Committed, Event, Extended, Finished, Weighed
 from autolrs.progress.views import watched
 from autolrs.pytorch import checkpoint, comm, preempt
 from autolrs.pytorch.amp import SkippedSteps
 from autolrs.pytorch.averaging import NAME as AVERAGER
-from autolrs.pytorch.averaging import Averager, is_better
+from autolrs.pytorch.averaging import Averager
 from autolrs.pytorch.batch import clone_batch, size_of_batch
 from autolrs.pytorch.per_rank import gathered, own
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, read_losses, scalar
 from autolrs.pytorch.usual import proportional_steps, usual_lr
 from autolrs.pytorch.weigh import Weigher
+from autolrs.run.averages import goes_into, hand_over
 from autolrs.run.comm import LostRankError, agree, average, first
 from autolrs.run.facade import Facade
 from autolrs.run.journal import Journal
@@ -39,7 +41,6 @@ from autolrs.run.session import Session
 from autolrs.run.steps import RunIsOverError, StepInfo
 from autolrs.run.trackers import Trackers
 
-AVERAGED_STEPS = 250  # below this, averaging was not measured (docs/research-log.md)
 _QUIET_BATCHES = 1000  # batches without a step after which `batches` says that `step` was forgotten
 
 
@@ -215,6 +216,10 @@ class AutoLRS(Facade):
             raise RuntimeError("weights are not averaged: `averaging` is off")
         return self._averager.model()
 
+    def averaged(self) -> AbstractContextManager[None]:
+        """Inside, the model holds its averaged weights, to be validated or saved; where there are none, its own."""
+        return nullcontext() if self._averager is None else self._averager.averaged()
+
     def restore_best(self) -> None:
         """With `keep_best`: put everything back as it was when the validation loss was lowest; on every rank.
 
@@ -246,8 +251,11 @@ class AutoLRS(Facade):
 
     def _own_state(self, live: bool) -> dict[str, Any]:
         session = self.session.state_dict()
+        # A framework that keeps the model itself keeps x, which is what people load; the training goes on from y.
+        apart = {} if live or self._averager is None else {"trained_at": self._averager.trained_at()}
         return {
             "autolrs": 1,
+            **apart,
             "ranks": self.comm.size,
             "session": session,
             "snapshots": {token: self.host.dump(token) for token in self.session.tokens},
@@ -284,6 +292,8 @@ class AutoLRS(Facade):
             self.host.put(token, tree)
         self.host.ratios = list(state_dict["ratios"])
         self.host.load(live)
+        if self._averager is not None:
+            self._averager.put_trained_at(state_dict.get("trained_at", []))
         if self._feed is None or state_dict["feed"] is None:
             self._feed_state = state_dict["feed"]
         else:
@@ -333,7 +343,7 @@ class AutoLRS(Facade):
         if isinstance(event, Committed):
             self._commits += 1
             if self._averager is not None and self.session.state.steps_left == 0:
-                self._hand_over(self._averager)
+                hand_over(self._averager, self.session, self.host)
             for callback in self._commit_callbacks:
                 callback(event)
             if self.run_dir is not None:
@@ -353,7 +363,7 @@ class AutoLRS(Facade):
                 return StepInfo(self.lr, self.exploring, self.committed_steps, self.raw_steps, False, False)
             loss = self._skipped.flagged(loss)
         averager = self._averager
-        if averager is not None and not self.done and (averager.begun or not self.exploring):
+        if averager is not None and goes_into(averager, self.session):
             averager.update()
         try:
             info = self._step(loss)
@@ -399,18 +409,6 @@ class AutoLRS(Facade):
                 f"one `evaluate` counts as {self.settings.evaluate_steps:.3g} steps: to call it once takes the run "
                 f"{over:.3g} steps beyond max_cost {self.settings.max_cost}; let it look at less data"
             )
-
-    def _hand_over(self, averager: Averager) -> None:
-        """Give the model its averaged weights, unless by validation those it was trained at are clearly better."""
-        if not self.session.state.validation or not compares(self.settings):
-            averager.finish(average=True)
-            self.session.record(Averaged(True))
-            return
-        averaged = average(self.comm, self.host.evaluate, "`evaluate`")
-        raw = average(self.comm, lambda: self.host.evaluate(raw=True), "`evaluate`")
-        used = is_better(averaged, raw)
-        averager.finish(average=used)
-        self.session.record(Averaged(used, raw, averaged))
 
     def _read(self, losses: Sequence[Any]) -> list[float]:
         foreign = self.host.foreign_lr(self.session.lr)
@@ -458,8 +456,8 @@ def _defaults(optimizer: torch.optim.Optimizer, total_steps: int | None) -> dict
     """Here and not in the core: other frameworks' adapters do not average, and leave the best state to callbacks."""
     if "train_mode" in optimizer.param_groups[0]:  # Schedule-Free averages itself, and wants no decay
         return {"averaging": False, "decay_to": 1.0, "keep_best": "auto"}
-    averaging = (total_steps or 0) >= AVERAGED_STEPS
-    return {"averaging": averaging, "keep_best": "auto", "proportional_steps": proportional_steps(optimizer)}
+    averages = averaging.by_default(total_steps)
+    return {"averaging": averages, "keep_best": "auto", "proportional_steps": proportional_steps(optimizer)}
 
 
 def _strategy(strategy: str | Strategy) -> tuple[Strategy, str]:

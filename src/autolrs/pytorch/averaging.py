@@ -1,21 +1,11 @@
-"""Weight averaging inside the training, for any optimizer: gradients are taken on the way to the average.
+"""Weight averaging inside the training, for any torch optimizer; what it is: `core/averaging.py`.
 
-Schedule-Free's form (Defazio et al. 2024) around a schedule that still decays. z is what the optimizer moves, x the
-average of its iterates, and the model is trained at y between them:
-
-    z <- z + step         x <- x + c (z - x)         y = (1 - b) z + b x
-
-x is what the training is for: the model gets it at the end, and validation sees it. Training at y acts as momentum, so
-the optimizer's own is shared between the two: 1 - b = 1 - momentum' = sqrt(1 - momentum); all of it here, or in both
-places, is worse (docs/research-log.md). Where that cannot be done, because an optimizer has no momentum, is built
-around it or is unknown, b is 0: a plain average, which leaves the training as it is. Buffers such as BatchNorm's
-statistics stay those of y.
+Buffers such as BatchNorm's statistics stay those of y.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,12 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from autolrs.core.averaging import PLAIN_SHARPNESS, SHARPNESS, moves, share, weight
 from autolrs.pytorch.state import local, reshard, unwrapped
 
 NAME = "(averaging)"  # among the tracked objects; none that a user can give
-SHARPNESS = 5.0  # step t weighs t^5: x is about the last sixth of the steps so far
-PLAIN_SHARPNESS = 20.0  # where nothing but the end depends on x, a younger average is better
-BY_CHANCE = 0.005  # of the validation loss: where y was ahead by no more, it was mostly behind in the test
 
 _KNOWN = (  # whose momentum is an average of past steps and nothing else
     torch.optim.SGD,
@@ -41,33 +29,12 @@ _KNOWN = (  # whose momentum is an average of past steps and nothing else
 )
 
 
-def share(momentum: float) -> float:
-    """Half of a momentum: twice it is the whole.
-
-    >>> round(share(0.9), 3), round(1 - (1 - share(0.9)) ** 2, 3)
-    (0.684, 0.9)
-    """
-    return 1.0 - math.sqrt(1.0 - momentum)
-
-
-def is_better(averaged: float, raw: float) -> bool:
-    """Whether x is to be taken, by the validation losses of x and y: unless y is ahead by more than chance.
-
-    >>> is_better(0.30, 0.31), is_better(0.300, 0.299), is_better(0.30, 0.29), is_better(math.inf, 0.3)
-    (True, True, False, False)
-    """
-    if not math.isfinite(averaged):
-        return not math.isfinite(raw)
-    return not raw < averaged - BY_CHANCE * abs(averaged)
-
-
 class Averager:
     """x and v = z - x for an optimizer's parameters; host snapshots keep them with the rest of the training."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._model, self._optimizer = unwrapped(model), optimizer
         self._momenta: list[float] = []  # per group, as the user set them; 0 in a plain average
-        self._sharpness = SHARPNESS
         self._steps = 0
         self._x: list[Tensor] = []
         self._v: list[Tensor] = []
@@ -83,27 +50,24 @@ class Averager:
         groups, parameters = self._optimizer.param_groups, self._parameters()
         if len(self._x) < len(parameters):
             self._begin(parameters)
-        c, before = self._weight(self._steps), self._weight(self._steps - 1)
-        self._steps += 1
         start = 0
         for group, momentum in zip(groups, self._momenta, strict=True):
             part = slice(start, start + len(group["params"]))
             start = part.stop
             y, x, v = parameters[part], self._x[part], self._v[part]
             if not momentum:
+                # Beside groups whose momentum is shared, all of x is one average of the same steps.
+                c = weight(self._steps, SHARPNESS if any(self._momenta) else PLAIN_SHARPNESS)
                 torch._foreach_lerp_(x, [_wide(p) for p in y], c)
                 continue
-            b = share(momentum)
-            # A step of SGD was longer with its whole momentum; z goes as far, so that the LR means what it meant.
-            scale = (1.0 - b) / (1.0 - momentum) if "momentum" in group else 1.0
-            # v is from before x moved towards z: z - x is (1 - before) v. Written with differences from x, a parameter
-            # that did not move stays what it is to the bit.
+            by = moves(self._steps, momentum, accumulates="momentum" in group)
             torch._foreach_sub_(y, x)
-            torch._foreach_mul_(v, (1.0 - before) * (1.0 - scale * (1.0 - b)))
-            torch._foreach_add_(v, y, alpha=scale)
-            torch._foreach_add_(x, v, alpha=c)
+            torch._foreach_mul_(v, by.keep)
+            torch._foreach_add_(v, y, alpha=by.scale)
+            torch._foreach_add_(x, v, alpha=by.c)
             torch._foreach_copy_(y, x)
-            torch._foreach_add_(y, v, alpha=(1.0 - b) * (1.0 - c))
+            torch._foreach_add_(y, v, alpha=by.out)
+        self._steps += 1
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -111,7 +75,7 @@ class Averager:
         if not self.begun:
             yield
             return
-        kept = [p.detach().clone() for p in self._parameters()]
+        kept = self.trained_at()
         self._put(self._x)
         try:
             yield
@@ -132,11 +96,18 @@ class Averager:
         with self.averaged():
             return copy.deepcopy(getattr(self._model, "_orig_mod", self._model))
 
+    def trained_at(self) -> list[Tensor]:
+        """A copy of y, to be kept beside a checkpoint of the model that was made inside `averaged`."""
+        return [p.detach().clone() for p in self._parameters()] if self.begun else []
+
+    def put_trained_at(self, values: list[Tensor]) -> None:
+        """Put y back where a checkpoint has left x."""
+        self._put(values)
+
     def state_dict(self) -> dict[str, Any]:
         """The number of steps, the momenta that were shared, and the live tensors."""
         return {
             "steps": self._steps,
-            "sharpness": self._sharpness,
             "momenta": self._momenta,
             "x": self._x,
             "v": self._v,
@@ -145,7 +116,7 @@ class Averager:
     def load_state_dict(self, values: dict[str, Any]) -> None:
         """Go on from `state_dict`; its tensors are taken over."""
         devices = [p.device for p in self._parameters()]
-        self._steps, self._sharpness, self._momenta = values["steps"], values["sharpness"], list(values["momenta"])
+        self._steps, self._momenta = values["steps"], list(values["momenta"])
         self._x, self._v = ([t.to(d) for t, d in zip(values[k], devices, strict=False)] for k in ("x", "v"))
 
     def _begin(self, parameters: list[Tensor]) -> None:
@@ -156,13 +127,8 @@ class Averager:
             self._momenta.append(momentum)
             if momentum:
                 _set_momentum(group, share(momentum))
-        self._sharpness = SHARPNESS if any(self._momenta) else PLAIN_SHARPNESS
         self._x += [_wide(p).clone() for p in parameters[len(self._x) :]]
         self._v += [torch.zeros_like(x) for x in self._x[len(self._v) :]]
-
-    def _weight(self, steps: int) -> float:
-        """c of the iterate that follows `steps` others."""
-        return (self._sharpness + 1.0) / (self._sharpness + 1.0 + steps)
 
     def _parameters(self) -> list[Tensor]:
         """As this rank holds them: its shards of distributed ones."""

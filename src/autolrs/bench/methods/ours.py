@@ -10,7 +10,6 @@ from autolrs.bench.methods._method import Method, Outcome, Run, Train, step
 from autolrs.bench.tasks import Bundle, Task
 from autolrs.core.settings import MIN_PROBE_STEPS, PRESETS, Settings
 from autolrs.pytorch.auto import AutoLRS
-from autolrs.pytorch.averaging import Averager
 
 Given = Mapping[str, Any] | Callable[[Task], Mapping[str, Any]]
 
@@ -23,9 +22,8 @@ def autolrs(given: Given = {}) -> Train:  # noqa: B006 - never changed
         auto = AutoLRS(
             bundle.model, bundle.optimizer, total_steps=task.total_steps, evaluate=bundle.evaluate, **settings
         )
-        averager, measure = auto._averager, run.curve.measure
-        if averager is not None:  # what a user who stopped here would take; at the end they are in the model already
-            run.curve.measure = lambda: _averaged(averager, measure)
+        measure = run.curve.measure
+        run.curve.measure = lambda: _averaged(auto, measure)  # what a user who stopped here would take
         bundle.advance(0)
         for batch in auto.batches(bundle.loader):
             lr = auto.lr
@@ -40,9 +38,9 @@ def autolrs(given: Given = {}) -> Train:  # noqa: B006 - never changed
     return run_it
 
 
-def _averaged(averager: Averager, measure: Callable[[], Any]) -> Any:
-    """What `measure` gives with the averaged weights in the model."""
-    with averager.averaged():
+def _averaged(auto: AutoLRS, measure: Callable[[], Any]) -> Any:
+    """What `measure` gives with the averaged weights in the model, if there are any."""
+    with auto.averaged():
         return measure()
 
 
