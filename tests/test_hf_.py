@@ -9,6 +9,7 @@ import pickle
 import runpy
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from transformers import (
 )
 
 import autolrs
+from autolrs.core.averaging import AVERAGED_STEPS
 from autolrs.core.engine import fold
 from autolrs.hf_ import AutoLRSTrainer
 from autolrs.run import journal
@@ -372,13 +374,99 @@ def test_an_iterable_dataset_trains(tmp_path):
     assert trainer.state.global_step == trainer.auto.committed_steps == STEPS
 
 
-def test_averaged_weights_are_what_the_trainer_saves_last(tmp_path):
-    trainer = make(tmp_path, {**BRIEF, "averaging": True}, save_strategy="steps", save_steps=STEPS)
+# Averaging
+
+
+AVERAGED = {**BRIEF, "averaging": True}
+
+
+class Averages(TrainerCallback):
+    """The average, and the weights that are trained, after every step; what evaluations saw."""
+
+    def __init__(self):
+        self.trainer, self.averages, self.trained, self.evaluated = None, {}, {}, []
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        self.trained[state.global_step] = weights(model)
+        with self.trainer.auto.averaged():
+            self.averages[state.global_step] = weights(model)
+
+    def on_prediction_step(self, args, state, control, model=None, **kwargs):
+        self.evaluated.append((state.global_step, weights(self.trainer.model)))
+
+
+def weights(model):
+    return {name: value.detach().clone() for name, value in model.named_parameters()}
+
+
+def averaged(folder, settings=AVERAGED, **options):
+    watch = Averages()
+    trainer = watch.trainer = make(folder, settings, callbacks=[watch], save_strategy="steps", save_steps=10, **options)
+    return trainer, watch
+
+
+def test_evaluations_and_checkpoints_of_the_middle_have_the_average_and_training_does_not_notice(tmp_path):
+    class Unseen(AutoLRSTrainer):
+        def _averaged(self):
+            return nullcontext()  # evaluations draw random numbers; they do with any weights
+
+    options = {"eval_strategy": "steps", "eval_steps": 10}
+    trainer, watch = averaged(tmp_path / "a", **options)
     trainer.train()
-    saved = load_file(tmp_path / f"checkpoint-{STEPS}" / "model.safetensors")
-    state = trainer.model.state_dict()
-    assert all(torch.equal(state[name], value) for name, value in saved.items())
-    assert trainer.auto.done
+    assert {step for step, _ in watch.evaluated} == {10, 20, 30, 40}
+    assert all(same(seen, watch.averages[step]) for step, seen in watch.evaluated)
+    for step in (10, 20, 30, 40):
+        saved = load_file(tmp_path / "a" / f"checkpoint-{step}" / "model.safetensors")
+        assert all(torch.equal(watch.averages[step][name], value) for name, value in saved.items())
+    assert not same(watch.averages[20], watch.trained[20])
+    alone = make(tmp_path / "b", AVERAGED, kind=Unseen, **options)
+    alone.train()
+    assert same_weights(trainer, alone)
+    assert same(weights(trainer.model), watch.averages[STEPS])
+
+
+def test_the_best_model_that_is_loaded_at_the_end_is_an_average(tmp_path):
+    trainer, watch = averaged(tmp_path, eval_strategy="steps", eval_steps=10, load_best_model_at_end=True)
+    trainer.train()
+    assert same(weights(trainer.model), watch.averages[trainer.state.best_global_step])
+
+
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop = state.global_step == 25
+
+
+@pytest.mark.parametrize("best", [False, True], ids=["last", "best"])
+def test_a_run_that_a_callback_ends_ends_with_an_average(tmp_path, best):
+    options = {"eval_strategy": "steps", "eval_steps": 10, "load_best_model_at_end": True} if best else {}
+    trainer, watch = averaged(tmp_path, **options)
+    trainer.add_callback(Stop())
+    trainer.train()
+    at = trainer.state.best_global_step if best else 25
+    assert trainer.state.global_step == 25 and (not best or at in (10, 20))
+    assert same(weights(trainer.model), watch.averages[at])
+    assert {group["betas"][0] for group in trainer.auto.optimizer.param_groups} == {0.9}
+
+
+def test_averaging_is_on_by_default_in_runs_as_long_as_with_plain_torch(tmp_path):
+    for steps, averages in ((AVERAGED_STEPS - 1, False), (AVERAGED_STEPS, True)):
+        trainer = make(tmp_path, {}, model=Toy(), data=Noise(), eval_dataset=None, max_steps=steps, logging_steps=1000)
+        trainer.train()
+        assert trainer.auto.settings.averaging is averages and trainer.auto.done
+
+
+@pytest.mark.parametrize("longer", [True, False], ids=["longer", "shorter"])
+def test_a_new_budget_on_resume_does_not_change_whether_weights_are_averaged(tmp_path, longer):
+    """By default that depends on the budget; a run goes on as it began."""
+    toy = {"data": Noise(), "eval_dataset": None, "logging_steps": 1000, "save_strategy": "steps", "save_steps": 100}
+    first, then = (AVERAGED_STEPS - 10, AVERAGED_STEPS + 10) if longer else (AVERAGED_STEPS + 10, AVERAGED_STEPS - 10)
+    killed = make(tmp_path, {}, model=Toy(), callbacks=[Kill(150)], max_steps=first, **toy)
+    with pytest.raises(KeyboardInterrupt):
+        killed.train()
+    resumed = make(tmp_path, {}, model=Toy(), max_steps=then, **toy)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.auto.settings.averaging is not longer
+    assert resumed.auto.committed_steps == then
 
 
 class OverflowTrainer(AutoLRSTrainer):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -78,7 +78,21 @@ class AutoLRSTrainerMixin(_Base):
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """As the Trainer's own."""
         self._resuming = bool(resume_from_checkpoint)
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+        output = super().train(resume_from_checkpoint, *args, **kwargs)
+        # Ended by a callback (early stopping, a time limit); the best checkpoint, if that was loaded, stays.
+        best_loaded = self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None
+        self.auto.leave_average(put=not best_loaded)
+        return output
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """As the Trainer's own, on the averaged weights, which the run is for."""
+        with self._averaged():
+            return super().evaluation_loop(*args, **kwargs)
+
+    def save_model(self, *args: Any, **kwargs: Any) -> None:
+        """As the Trainer's own, of the averaged weights; those that are trained are in `scheduler.pt`."""
+        with self._averaged():
+            super().save_model(*args, **kwargs)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """The object that stands in for a scheduler; made anew by every `train()`."""
@@ -106,6 +120,10 @@ class AutoLRSTrainerMixin(_Base):
 
     # Inside
 
+    def _averaged(self) -> AbstractContextManager[None]:
+        auto = getattr(self, "auto", None)  # there is none before `train`
+        return nullcontext() if auto is None else auto.averaged()
+
     def _make_auto(self, total_steps: int, optimizer: Any) -> _TrainerAutoLRS:
         options = dict(self._autolrs)
         eval_batches = options.pop("eval_batches")
@@ -125,7 +143,7 @@ class AutoLRSTrainerMixin(_Base):
             strategy=_Unguarded(strategy),
             evaluate=evaluate,
             run_dir=None if going_on else run_dir,
-            **{"checkpoint_every": 0, "keep_winner": False, "averaging": False, "keep_best": False, **options},
+            **{"checkpoint_every": 0, "keep_winner": False, "keep_best": False, **options},
         )
         if going_on:
             auto.run_dir, auto.going_on = Path(run_dir), True

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 try:
     from lightning.fabric.utilities.data import _set_sampler_epoch
     from lightning.pytorch import Callback, LightningModule
-    from lightning.pytorch.callbacks import StochasticWeightAveraging
+    from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
     from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "lightning":
@@ -27,7 +28,7 @@ from torch import Tensor
 from autolrs.core.engine import Strategy
 from autolrs.core.schedule import Schedule
 from autolrs.core.types import Event, Failed
-from autolrs.lightning_probes_ import ProbeSteps, Validation, mean, same_randomness, second, unseen
+from autolrs.lightning_probes_ import ProbeSteps, Validation, mean, same_randomness, saves_averaged, second, unseen
 from autolrs.pytorch.auto import AutoLRS
 from autolrs.pytorch.per_rank import gathered
 from autolrs.run.journal import NAME as JOURNAL
@@ -75,14 +76,14 @@ class AutoLRSCallback(Callback):
         self.auto: _Auto | None = None  # from the start of training on
         self._total_steps, self._val_batches, self._monitor, self._track = total_steps, val_batches, monitor, track
         self._run_dir = run_dir
-        own = {"averaging": False, "keep_best": False}
-        self._options = {"lr": lr, "strategy": strategy, "seed": seed, **own, **settings}
+        self._options = {"lr": lr, "strategy": strategy, "seed": seed, "keep_best": False, **settings}
         self._saved: dict[str, Any] | None = None  # from a checkpoint, until training starts
         self._lrs: list[float] = []  # the optimizer's own, before a checkpoint brought others
         self._losses: list[Tensor] = []  # of the batches since the last optimizer step
         self._loss: Any = math.nan  # of that step
         self._global_step = 0
         self._alone = False  # whether other ranks may be gone
+        self._shown = ExitStack()  # open while validation sees the averaged weights
 
     @property
     def schedule(self) -> Schedule:
@@ -134,6 +135,8 @@ class AutoLRSCallback(Callback):
         validates = self._val_batches and trainer.enable_validation
         evaluate = self._evaluation(trainer) if validates else None
         options = {**self._options, "total_steps": total, "evaluate": evaluate, "run_dir": self._run_dir}
+        if any(isinstance(callback, WeightAveraging) for callback in trainer.callbacks):
+            options.setdefault("averaging", False)  # one average is enough
         saved, self._saved = self._saved, None
         if saved is None:
             self.auto = auto = _Auto(pl_module, trainer.optimizers[0], checkpoint_every=0, **options)
@@ -143,6 +146,8 @@ class AutoLRSCallback(Callback):
             if total is not None and total != auto.settings.total_steps:
                 auto.extend(total)
         auto.on_event(lambda event: _longer(trainer, auto, event))
+        if auto.settings.averaging:
+            saves_averaged(trainer, auto.averaged)
         if evaluate is not None:
             auto.host.evaluate()  # a validation loss that cannot be had is better known now
         self._explore(trainer, auto)
@@ -171,8 +176,22 @@ class AutoLRSCallback(Callback):
             trainer.fit_loop.epoch_loop.max_steps = trainer.global_step
         self._explore(trainer, auto)
 
+    def on_validation_start(self, trainer: Any, pl_module: LightningModule) -> None:
+        """Have the Trainer validate the averaged weights, which the run is for."""
+        if self.auto is not None and trainer.state.fn == "fit":
+            self._shown.enter_context(self.auto.averaged())
+
+    def on_validation_end(self, trainer: Any, pl_module: LightningModule) -> None:
+        """Put those back that are trained."""
+        self._shown.close()
+
+    def teardown(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
+        """A run that others have ended (EarlyStopping, a time limit) ends with its average, too."""
+        if self.auto is not None and stage == "fit":
+            self.auto.leave_average()
+
     def state_dict(self) -> dict[str, Any]:
-        """The search and its snapshots; model and optimizer are in Lightning's part of the checkpoint."""
+        """The search, its snapshots, and the weights that are trained where the checkpoint's model has the average."""
         if self.auto is None:
             return self._saved or {}
         state = {**self.auto.state_dict(live=False), "feed": None}
@@ -181,6 +200,7 @@ class AutoLRSCallback(Callback):
     def on_exception(self, trainer: Any, pl_module: LightningModule, exception: BaseException) -> None:
         """Expect nothing of other ranks any more: whoever saves a checkpoint now may be alone."""
         self._alone = True
+        self._shown.close()  # it may have come from a validation
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the state until the optimizer's and the loops' are loaded too, which Lightning does later."""

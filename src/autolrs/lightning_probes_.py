@@ -10,7 +10,7 @@ import copy
 import math
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import Any
 
@@ -131,6 +131,22 @@ def unseen(trainer: Any, log: Callable[..., None]) -> Iterator[Attributes]:
         del vars(module)["log"]
         if outer is not None:
             vars(module)["log"] = outer
+
+
+def saves_averaged(trainer: Any, averaged: Callable[[], AbstractContextManager[None]]) -> None:
+    """Have checkpoints, also those of weights alone, hold what the model holds inside `averaged`."""
+    strategy = trainer.strategy
+    vars(strategy).pop("lightning_module_state_dict", None)  # of an earlier `fit`
+    plain = strategy.lightning_module_state_dict
+
+    def state_dict() -> dict[str, Any]:
+        with averaged():
+            found = plain()
+            for key, value in found.items():  # in place: PyTorch's own dictionaries carry versions with them
+                found[key] = value.clone() if isinstance(value, Tensor) else value
+        return found
+
+    strategy.lightning_module_state_dict = state_dict
 
 
 def second(combined: CombinedLoader) -> CombinedLoader:

@@ -57,6 +57,42 @@ def same(a, b):
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
+def test_a_group_without_parameters_does_no_harm():
+    model, _, loader = build()
+    optimizer = torch.optim.Adam([{"params": model.parameters()}, {"params": []}], lr=1e-3)
+    auto = AutoLRS(model, optimizer, total_steps=30, averaging=True)
+    train(auto, model, optimizer, loader)
+    assert auto.done and [group["betas"][0] for group in optimizer.param_groups] == [0.9, 0.9]
+
+
+def test_the_model_itself_holds_the_average_inside_averaged_and_nowhere_else():
+    model, optimizer, loader = build()
+    auto = AutoLRS(model, optimizer, total_steps=30, averaging=True)
+    before = tensors(model)
+    with auto.averaged():
+        assert same(tensors(model), before), "there is none yet"
+    train(auto, model, optimizer, loader, stop=20)
+    trained = tensors(model)
+    with auto.averaged(), auto.averaged():
+        assert same(tensors(model), tensors(auto.averaged_model))
+        assert not same(tensors(model), trained)
+    assert same(tensors(model), trained)
+    with pytest.raises(ZeroDivisionError), auto.averaged():
+        raise ZeroDivisionError
+    assert same(tensors(model), trained)
+
+
+def test_a_run_that_is_left_early_can_keep_its_average():
+    for put in (True, False):
+        model, optimizer, loader = build()
+        auto = AutoLRS(model, optimizer, total_steps=30, averaging=True)
+        train(auto, model, optimizer, loader, stop=20)
+        wanted = tensors(auto.averaged_model) if put else tensors(model)
+        auto.leave_average(put=put)
+        assert same(tensors(model), wanted)
+        assert optimizer.param_groups[0]["betas"][0] == 0.9
+
+
 def reference(steps, b, scale):
     """x, y of Schedule-Free's three lines, for a z that moves by `scale` times the optimizer's steps."""
     z = x = y = steps[0]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import autolrs
 from autolrs.core import averaging, strategies
 from autolrs.core.engine import State, Strategy
-from autolrs.core.settings import Settings
+from autolrs.core.settings import AVERAGING_DEFAULTS, Settings
 from autolrs.core.strategies.horizon_plan import weighing_share
 from autolrs.core.types import Asked, Commit, Committed, Event, Extended, Finished, Weighed
 from autolrs.progress.views import watched
@@ -88,6 +88,7 @@ class AutoLRS(Facade):
             raise ValueError(f"`checkpoint_every` must not be negative, got {checkpoint_every}")
         chosen, name = _strategy(strategy)
         resumed_from = settings.pop("_resumed_from", None)
+        self._given = frozenset(settings)
         if resumed_from is None:
             settings.setdefault("base_lr", float(optimizer.param_groups[0]["lr"]) or None)
             if name == "horizon":
@@ -107,10 +108,8 @@ class AutoLRS(Facade):
             # Rank 0 decides: others may hold other parts of the model.
             config = config.with_(usual_lr=first(self.comm, lambda: usual_lr(model, optimizer), "the usual LR"))
         self.host = TorchHost(model, optimizer, evaluate)
-        self._averager = Averager(model, optimizer) if config.averaging else None
-        if self._averager is not None:  # its state is part of the training's: probes and failed stretches put it back
-            self.host.tracked[AVERAGER] = self._averager
-            self.host.around_evaluate = self._averager.averaged
+        self._averager: Averager | None = None
+        self._set_averaging(config.averaging)
         self.run_dir = None if run_dir is None else Path(run_dir)
         self._checkpoint_every, self._commits, self._point = checkpoint_every, 0, ""
         journal = self._new_journal() if resumed_from is None else None
@@ -220,6 +219,11 @@ class AutoLRS(Facade):
         """Inside, the model holds its averaged weights, to be validated or saved; where there are none, its own."""
         return nullcontext() if self._averager is None else self._averager.averaged()
 
+    def leave_average(self, *, put: bool = True) -> None:
+        """Break the run off: the model keeps its averaged weights (or not) and the optimizer gets its momentum back."""
+        if self._averager is not None and self._averager.begun:
+            self._averager.finish(average=put)
+
     def restore_best(self) -> None:
         """With `keep_best`: put everything back as it was when the validation loss was lowest; on every rank.
 
@@ -228,8 +232,7 @@ class AutoLRS(Facade):
         weights, which `evaluate` saw.
         """
         super().restore_best()
-        if self._averager is not None and self._averager.begun:
-            self._averager.finish(average=True)
+        self.leave_average()
 
     def rollback(self) -> None:
         """Put the model back to where the probe under way began, to save it or look at it; the probe starts again."""
@@ -280,11 +283,15 @@ class AutoLRS(Facade):
         state_dict = own(state_dict, self.comm, self.host.rng.get())
         saved = State.from_json(state_dict["session"]["state"])
         # What the optimizer says is only remembered, and an extended run's budget is the checkpoint's.
-        remembered = ("base_lr", "usual_lr", "proportional_steps", "total_steps")
+        remembered = {"base_lr", "usual_lr", "proportional_steps", "total_steps"}
+        if "averaging" not in self._given:  # by default it depends on the budget
+            remembered |= {"averaging", *AVERAGING_DEFAULTS} - self._given
         given = {k: v for k, v in self.settings.to_dict().items() if k not in remembered}
         if given["evaluate_cost"] is None:  # the checkpoint's may have been weighed
             del given["evaluate_cost"]
         checkpoint.check_same_run("the checkpoint", saved, given, self.session.state.validation)
+        self._set_averaging(saved.settings.averaging)
+        self._plain = False
         live = {**self.host.capture(), **state_dict["live"]}
         self.host.check(live)
         self.host.forget_snapshots()
@@ -310,6 +317,15 @@ class AutoLRS(Facade):
             run_dir = self.run_dir
             first(self.comm, lambda: made.append(Journal.create(run_dir)), "making the journal")
         return made[0] if made else None
+
+    def _set_averaging(self, on: bool) -> None:
+        """Its state is part of the training's, so that probes and failed stretches put it back."""
+        if on and self._averager is None:
+            self._averager = Averager(self.model, self.optimizer)
+            self.host.tracked[AVERAGER], self.host.around_evaluate = self._averager, self._averager.averaged
+        elif not on and self._averager is not None:
+            del self.host.tracked[AVERAGER]
+            self._averager, self.host.around_evaluate = None, nullcontext
 
     def _new_feed(self, loader: Iterable[Any]) -> Batches:
         settings = self.settings

@@ -38,6 +38,7 @@ class Averager:
         self._steps = 0
         self._x: list[Tensor] = []
         self._v: list[Tensor] = []
+        self._aside: list[Tensor] = []  # y, while the model holds x
 
     @property
     def begun(self) -> bool:
@@ -55,6 +56,8 @@ class Averager:
             part = slice(start, start + len(group["params"]))
             start = part.stop
             y, x, v = parameters[part], self._x[part], self._v[part]
+            if not y:  # the Trainer has such groups where no parameter is decayed
+                continue
             if not momentum:
                 # Beside groups whose momentum is shared, all of x is one average of the same steps.
                 c = weight(self._steps, SHARPNESS if any(self._momenta) else PLAIN_SHARPNESS)
@@ -72,15 +75,16 @@ class Averager:
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """The model holds x inside, and what it held before after it."""
-        if not self.begun:
+        if not self.begun or self._aside:
             yield
             return
-        kept = self.trained_at()
+        self._aside = self.trained_at()
         self._put(self._x)
         try:
             yield
         finally:
-            self._put(kept)
+            self._put(self._aside)
+            self._aside = []
 
     def finish(self, *, average: bool) -> None:
         """Leave x in the model (or y) and give the momentum back. Steps after it begin a new average."""
@@ -98,7 +102,7 @@ class Averager:
 
     def trained_at(self) -> list[Tensor]:
         """A copy of y, to be kept beside a checkpoint of the model that was made inside `averaged`."""
-        return [p.detach().clone() for p in self._parameters()] if self.begun else []
+        return self._aside or ([p.detach().clone() for p in self._parameters()] if self.begun else [])
 
     def put_trained_at(self, values: list[Tensor]) -> None:
         """Put y back where a checkpoint has left x."""
