@@ -30,7 +30,7 @@ from autolrs.pytorch.batch import clone_batch, size_of_batch
 from autolrs.pytorch.per_rank import gathered, own
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, read_losses, scalar
-from autolrs.pytorch.usual import proportional_steps, usual_lr
+from autolrs.pytorch.usual import proportional_steps, trained_before, usual_lr
 from autolrs.pytorch.weigh import Weigher
 from autolrs.run.averages import goes_into, hand_over
 from autolrs.run.comm import LostRankError, agree, average, first
@@ -104,9 +104,11 @@ class AutoLRS(Facade):
             "checkpoint_every": checkpoint_every,
         }
         agree(self.comm, {**config.to_dict(), **given}, "the start")
-        if name == "horizon" and resumed_from is None and "usual_lr" not in settings:
-            # Rank 0 decides: others may hold other parts of the model.
-            config = config.with_(usual_lr=first(self.comm, lambda: usual_lr(model, optimizer), "the usual LR"))
+        if name == "horizon" and resumed_from is None:  # rank 0 decides: others may hold other parts of the model
+            if "usual_lr" not in settings:
+                config = config.with_(usual_lr=first(self.comm, lambda: usual_lr(model, optimizer), "the usual LR"))
+            if "trained_before" not in settings:
+                config = config.with_(trained_before=first(self.comm, lambda: trained_before(model), "an old model"))
         self.host = TorchHost(model, optimizer, evaluate)
         self._averager: Averager | None = None
         self._set_averaging(config.averaging)
@@ -283,7 +285,7 @@ class AutoLRS(Facade):
         state_dict = own(state_dict, self.comm, self.host.rng.get())
         saved = State.from_json(state_dict["session"]["state"])
         # What the optimizer says is only remembered, and an extended run's budget is the checkpoint's.
-        remembered = {"base_lr", "usual_lr", "proportional_steps", "total_steps"}
+        remembered = {"base_lr", "usual_lr", "proportional_steps", "trained_before", "total_steps"}
         if "averaging" not in self._given:  # by default it depends on the budget
             remembered |= {"averaging", *AVERAGING_DEFAULTS} - self._given
         given = {k: v for k, v in self.settings.to_dict().items() if k not in remembered}

@@ -1,9 +1,9 @@
-"""What is known of an optimizer before anything is tried: its steps' size, and the LR that it usually wants on a model.
+"""What is known before anything is tried: what steps an optimizer takes, its usual LR, whether a model is new.
 
-The latter for Adam and those like it. Their steps have the size of the LR whatever the gradients are. What such a step
-does to a layer's output grows with the number of its inputs, so the LR that a network bears falls with its width (Yang
-& Hu 2021). In the middle of the layers that is close to what short runs of small networks turned out to want, within a
-factor of 2 on most of fourteen tasks (docs/research-log.md, "Short runs").
+The usual LR is that of Adam and those like it. Their steps have the size of the LR whatever the gradients are. What
+such a step does to a layer's output grows with the number of its inputs, so the LR that a network bears falls with its
+width (Yang & Hu 2021). In the middle of the layers that is close to what short runs of small networks turned out to
+want, within a factor of 2 on most of fourteen tasks (docs/research-log.md, "Short runs").
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from statistics import geometric_mean
 
 import torch
 from torch import nn
+
+from autolrs.pytorch.state import local
 
 SCALE_FREE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam)
 TIMES_INPUTS = 0.8  # the LR times the inputs of a layer; .6 to 1.1 do as well
@@ -37,3 +39,18 @@ def usual_lr(model: nn.Module, optimizer: torch.optim.Optimizer) -> float | None
     trained = (p for group in optimizer.param_groups for p in group["params"] if p.requires_grad)
     inputs = [p.numel() // len(p) for p in trained if p.ndim > 1 and p.numel() and id(p) not in tables]
     return float(f"{TIMES_INPUTS / geometric_mean(inputs):.3g}") if inputs else None
+
+
+def trained_before(model: nn.Module) -> bool:
+    """Whether most of the model's normalising layers have scales that differ: they all begin as ones (or zeros).
+
+    A network without such layers does not tell, and counts as new.
+
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 1))
+    >>> trained_before(net), nn.init.normal_(net[1].weight) is not None and trained_before(net)
+    (False, True)
+    """
+    norms = [module for module in model.modules() if "Norm" in type(module).__name__]
+    scales = [getattr(module, "weight", None) for module in norms]
+    told = [local(scale) for scale in scales if isinstance(scale, torch.Tensor)]
+    return 2 * sum(bool((scale != scale.flatten()[:1]).any()) for scale in told) > len(told)

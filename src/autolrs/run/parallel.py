@@ -147,8 +147,11 @@ class Driver:
         if settings.base_lr is None and first.base_lr:
             settings = settings.with_(base_lr=first.base_lr)
         if settings.strategy == "horizon":
-            proportional = settings.proportional_steps or first.proportional_steps
-            settings = settings.with_(usual_lr=settings.usual_lr or first.usual_lr, proportional_steps=proportional)
+            settings = settings.with_(
+                usual_lr=settings.usual_lr or first.usual_lr,
+                proportional_steps=settings.proportional_steps or first.proportional_steps,
+                trained_before=settings.trained_before or first.trained_before,
+            )
         event = engine.start(settings, validation=first.validation, versions=versions)
         if self.run_dir is not None:
             self._journal = Journal.create(self.run_dir)

@@ -46,6 +46,7 @@ class Introduction:
     start: bytes
     usual_lr: float | None = None
     proportional_steps: bool = False
+    trained_before: bool = False
 
 
 class Worker:
@@ -61,9 +62,13 @@ class Worker:
         """What the training is like, and the state it starts from."""
         self._prepare(settings)
         host = self.host
-        validation, proportional = (bool(getattr(host, name, False)) for name in ("validation", "proportional_steps"))
+
+        def says(name: str) -> bool:
+            return bool(getattr(host, name, False))
+
         base_lr, usual_lr = (getattr(host, name, None) for name in ("base_lr", "usual_lr"))
-        return Introduction(validation, base_lr, host.dumps(), usual_lr, proportional)
+        known = usual_lr, says("proportional_steps"), says("trained_before")
+        return Introduction(says("validation"), base_lr, host.dumps(), *known)
 
     def run(self, job: Job, fetch: Callable[[Handle], bytes]) -> tuple[list[Event], bytes | None]:
         """Carry `job` out: its events, and its end state where that is needed. `fetch` gets a state that travelled."""

