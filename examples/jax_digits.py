@@ -49,7 +49,7 @@ def step(state, batch, lr):
 if __name__ == "__main__":
     np.random.seed(0)  # noqa: NPY002 - see Batches
     step = jax.jit(step, donate_argnums=0)
-    run = autolrs.jax_.fit(step, (params, opt_state), Batches(), total_steps=STEPS)
+    run = autolrs.jax_.fit(step, (params, opt_state), Batches(), total_steps=STEPS, params=lambda state: state[0])
     predicted = nnx.merge(graph, run.state[0])(jnp.asarray(test[0])).argmax(1)
     print(f"peak LR {run.schedule.lrs().max():.3g}, {run.raw_steps} steps for {run.committed_steps}")
     print(f"test accuracy {float((predicted == test[1]).mean()):.3f}, compiled {step._cache_size()} time")

@@ -176,8 +176,8 @@ def case_a_practical_run_equals_a_replay_of_its_schedule_to_the_bit():
     same_as_replay(PRACTICAL)
 
 
-def case_a_horizon_run_equals_a_replay_of_its_schedule_to_the_bit():
-    same_as_replay(HORIZON)
+def case_a_horizon_run_without_averaging_equals_a_replay_of_its_schedule_to_the_bit():
+    same_as_replay({**HORIZON, "averaging": False})
 
 
 def case_a_step_compiles_once_and_nothing_is_read_between_boundaries():
@@ -193,7 +193,8 @@ def case_a_step_compiles_once_and_nothing_is_read_between_boundaries():
     finally:
         jax.device_get, type(jnp.zeros(())).__float__ = get, floats
     assert step._cache_size() == 1, step._cache_size()
-    assert "float" not in reads and sum(reads) == auto.raw_steps
+    assert auto.settings.averaging
+    assert "float" not in reads and sum(reads) == auto.raw_steps + 1  # and the momentum, once
     # The ramp is checked at every step; after it a read a check (of the run every ten steps) and one at the end.
     assert max(reads) == 10 and len(reads) < 20 + 7 * 10 + 300 // 10 + 3, reads
 
@@ -316,7 +317,6 @@ def case_what_cannot_work_is_refused_by_name():
     refuses(ValueError, "inject_hyperparams", autolrs.jax_.lr_setter, optax.adam(1e-3).init(params_of()))
     refuses(ValueError, "has a schedule", autolrs.jax_.lr_setter, adam(lambda count: 1e-3).init(params_of()))
     state = make()[1]
-    refuses(ValueError, "averaging", autolrs.jax_.AutoLRS, state, **HORIZON, averaging=True)
     refuses(ValueError, "`keep_best` needs `evaluate`", autolrs.jax_.AutoLRS, state, **HORIZON, keep_best=True)
     refuses(ValueError, "checkpoint_every", autolrs.jax_.AutoLRS, state, **HORIZON, checkpoint_every=-1)
     auto = autolrs.jax_.AutoLRS({**state, "more": jnp.ones(3)}, **PAPER)
@@ -396,6 +396,7 @@ def goes_on(folder, strategy):
     if (Path(folder) / autolrs.jax_.NAME).exists():
         np.random.seed(5)  # noqa: NPY002 - a new process has another random state
     auto = autolrs.jax_.AutoLRS(state, **OPTIONS[strategy], run_dir=folder, resume=True)
+    assert auto.settings.averaging == (strategy == "horizon")
     began = auto.committed_steps
     rest = []
     loop(auto, step, rest)
@@ -411,11 +412,12 @@ def goes_on(folder, strategy):
 OPTIONS = {"paper": PAPER, "practical": PRACTICAL, "horizon": {**HORIZON, "total_steps": 2000, "mini_fraction": 0.02}}
 
 
-if __name__ == "__main__":
+def main(module):
+    """Run what the first argument says, "cases" or a function of `module` and its arguments, and print its answer."""
     what, *rest = json.loads(sys.argv[1])
     if what == "cases":
         report = {}
-        for name, case in [(n, c) for n, c in globals().items() if n.startswith("case_")]:
+        for name, case in [(n, c) for n, c in module.items() if n.startswith("case_")]:
             try:
                 case()
                 report[name] = ""
@@ -423,4 +425,8 @@ if __name__ == "__main__":
                 report[name] = traceback.format_exc()
         print(json.dumps(report))
     else:
-        print(json.dumps(globals()[what](*rest)))
+        print(json.dumps(module[what](*rest)))
+
+
+if __name__ == "__main__":
+    main(globals())

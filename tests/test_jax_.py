@@ -1,4 +1,4 @@
-"""The JAX adapter: all cases of `jax_cases.py` in one process, runs that are killed, the example, and JAX's absence."""
+"""The JAX adapter: all cases of a `jax_*cases.py` in one process, killed runs, the example, and JAX's absence."""
 
 import json
 import os
@@ -12,28 +12,36 @@ import pytest
 import torch
 
 import autolrs
+from autolrs.pytorch.averaging import Averager
 from helpers import TOY, assert_toys_agree, toy_in_numpy
 
 HERE = Path(__file__).parent
-CASES = re.findall(r"^def (case_\w+)", (HERE / "jax_cases.py").read_text(), re.MULTILINE)
+FILES = ("jax_cases.py", "jax_averaging_cases.py")
 
 
-def process(*what, expect=0):
+def cases(file):
+    return re.findall(r"^def (case_\w+)", (HERE / file).read_text(), re.MULTILINE)
+
+
+def process(*what, expect=0, file=FILES[0], **environment):
     done = subprocess.run(
-        [sys.executable, str(HERE / "jax_cases.py"), json.dumps(what)], capture_output=True, text=True, timeout=280
+        [sys.executable, str(HERE / file), json.dumps(what)],
+        **{"capture_output": True, "text": True, "timeout": 280, "env": {**os.environ, **environment}},
     )
     assert done.returncode == expect, done.stderr
     return json.loads(done.stdout) if expect == 0 else None
 
 
 @pytest.fixture(scope="module")
-def report():
-    return process("cases")
+def reports():
+    return {}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_case(report, case):
-    assert report[case] == "", report[case]
+@pytest.mark.parametrize(("file", "case"), [(file, case) for file in FILES for case in cases(file)])
+def test_case(reports, file, case):
+    if file not in reports:
+        reports[file] = process("cases", file=file)
+    assert reports[file][case] == "", reports[file][case]
 
 
 def toy_in_torch(strategy):
@@ -53,6 +61,32 @@ def test_a_toy_gets_the_schedule_that_every_adapter_finds():
     for strategy, rows in process("toys", TOY).items():
         assert_toys_agree(rows, toy_in_numpy(strategy))
         assert_toys_agree(toy_in_torch(strategy), toy_in_numpy(strategy))
+
+
+def test_averages_are_those_of_the_torch_adapter():
+    makes = {
+        "adam": lambda p: torch.optim.Adam(p, lr=0.05),
+        "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+        "plain": lambda p: torch.optim.SGD(p, lr=0.05),
+    }
+    for name, found in process("walks", file=FILES[1]).items():
+        model = torch.nn.ParameterDict({"w": torch.ones(2, dtype=torch.float64)})
+        optimizer = makes[name](model.parameters())
+        averager = Averager(model, optimizer)
+        for _ in range(60):
+            model["w"].grad = torch.tensor([1.0, 0.05], dtype=torch.float64) * model["w"].detach()
+            optimizer.step()
+            averager.update()
+        with averager.averaged():
+            x = model["w"].tolist()
+        assert found[0] == pytest.approx(x, rel=1e-9)
+        assert found[1] == pytest.approx(model["w"].tolist(), rel=1e-9)
+        assert found[0] != pytest.approx(found[1], rel=1e-3)
+
+
+def test_averages_lie_where_the_weights_are():
+    compiled = process("sharded", file=FILES[1], XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    assert compiled == 1
 
 
 def test_processes_that_are_killed_go_on_to_the_bit(tmp_path):

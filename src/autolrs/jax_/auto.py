@@ -10,16 +10,22 @@ from typing import Any
 import jax
 
 import autolrs
-from autolrs.core.engine import Strategy
+from autolrs.core import averaging
+from autolrs.core.engine import State, Strategy, fold
 from autolrs.core.types import Committed, Event, Extended, Finished, Resumed
+from autolrs.jax_.averaging import Params, find
 from autolrs.jax_.host import JaxHost, copy_tree, read_losses
-from autolrs.run import archive, files
+from autolrs.jax_.hyperparams import averages_itself
+from autolrs.run import archive, files, journal
+from autolrs.run.averages import goes_into, hand_over
 from autolrs.run.facade import Facade
 from autolrs.run.replay import Batches
 from autolrs.run.start import open_session
 from autolrs.run.steps import StepInfo
 
 NAME = "checkpoint.npz"
+_GIVE_PARAMS = "give the function that finds them in the state, as in params=lambda state: state[0]"
+_UNKNOWN = f"weights are not averaged, as they would be if it were known which they are: {_GIVE_PARAMS}"
 _QUIET_BATCHES = 1000  # batches without a step after which `batches` says that `step` was forgotten
 
 StepFunction = Callable[[Any, Any, Any], tuple[Any, Any]]
@@ -34,6 +40,8 @@ class AutoLRS(Facade):
         lr: the search interval (min, max), or "auto" to find it by a range test.
         strategy: "horizon" (one search on miniature runs), "paper" (Algorithm 1), or an object of `core.strategies`.
         evaluate: `state -> float`, the validation loss on a small fixed subset.
+        params: `state -> weights`, the part of the state that is trained and may be averaged, as in
+            `lambda state: state[0]`; None takes `state.params` or `state["params"]`, if there is one.
         run_dir: folder for the journal, the schedule and a checkpoint after commits; None keeps everything in memory.
         resume: go on with the run that `run_dir` holds, if it holds one; `state` is then one built as it was at first.
         seed: of the search where it draws (random search).
@@ -49,6 +57,7 @@ class AutoLRS(Facade):
         lr: tuple[float, float] | str = "auto",
         strategy: str | Strategy = "horizon",
         evaluate: Callable[[Any], Any] | None = None,
+        params: Params | None = None,
         run_dir: str | Path | None = None,
         resume: bool = False,
         seed: int = 0,
@@ -57,10 +66,21 @@ class AutoLRS(Facade):
     ) -> None:
         if checkpoint_every < 0:
             raise ValueError(f"`checkpoint_every` must not be negative, got {checkpoint_every}")
-        if getattr(strategy, "name", strategy) == "horizon":
-            settings.setdefault("keep_best", "auto")
         self.host = JaxHost(state, evaluate)
+        averager = find(self.host, params)
         self.run_dir = None if run_dir is None else Path(run_dir)
+        horizon = getattr(strategy, "name", strategy) == "horizon"
+        if horizon:
+            settings.setdefault("keep_best", "auto")
+        wanted = horizon and averaging.by_default(total_steps) and not averages_itself(self.host.state)
+        self._remarks = [_UNKNOWN] if wanted and averager is None and "averaging" not in settings else []
+        began = _recorded(self.run_dir) if resume else None
+        usual = wanted and averager is not None if began is None else began.settings.averaging
+        averages = settings.setdefault("averaging", usual)
+        if began is not None:  # first, because other settings go by it
+            files.check_same_run(str(run_dir), began, {"averaging": averages}, began.validation)
+        if averages and averager is None:
+            raise ValueError(f"`averaging` needs to know the weights, got params=None: {_GIVE_PARAMS}")
         self._checkpoint_every, self._commits = checkpoint_every, 0
         self._feed: Batches | None = None
         self._feed_state: dict[str, Any] | None = None
@@ -75,6 +95,10 @@ class AutoLRS(Facade):
             **{"total_steps": total_steps, "lr": lr, "seed": seed, **settings},
         )
         self.session.listeners.append(self._on_event)
+        self.session.hand_over = self.restore_best
+        self._averager = averager if self.settings.averaging else None
+        if self._averager is not None:  # its state is part of the training's: probes and failed stretches put it back
+            self.host.tracked, self.host.around_evaluate = self._averager, self._averager.averaged
         if self._found and self.run_dir is not None and (self.run_dir / NAME).exists():
             self._load(archive.load(self.run_dir / NAME), own_journal=True)
 
@@ -111,12 +135,35 @@ class AutoLRS(Facade):
         self._feed_state, self._feed, self.session.stream = feed.state_dict(), None, None
 
     def step(self, loss: Any) -> StepInfo:
-        """Count a step with this loss, an array on the device that nobody reads yet, and set the LR of the next."""
+        """Count a step with this loss, an array on the device that nobody reads yet, and set the LR of the next.
+
+        Assign `auto.state` before it: with averaging this moves its weights.
+        """
+        if self._averager is not None and goes_into(self._averager, self.session):
+            self._averager.update()
         return self.session.step(loss)
 
     def extend(self, total_steps: int) -> None:
         """Change the budget, during the run or after it; see `autolrs.AutoLRS.extend`."""
         self.session.extend(total_steps)
+
+    @property
+    def averaged_state(self) -> Any:
+        """A copy of the state with the running average of its weights, at any time after the first committed step."""
+        if self._averager is None:
+            raise RuntimeError("weights are not averaged: `averaging` is off")
+        return self._averager.state()
+
+    def restore_best(self) -> None:
+        """With `keep_best`: put the state back as it was when the validation loss was lowest.
+
+        After the run, or in the middle of it: then the run goes on from there with the LRs that it would have had.
+        While LRs are being probed it is refused. With `averaging` the state gets the averaged weights, which `evaluate`
+        saw.
+        """
+        super().restore_best()
+        if self._averager is not None and self._averager.begun:
+            self._averager.finish(average=True)
 
     # Checkpoints
 
@@ -137,6 +184,9 @@ class AutoLRS(Facade):
         }
 
     def _load(self, tree: dict[str, Any], *, own_journal: bool) -> None:
+        saved, mine = State.from_json(tree["session"]["state"]).settings.averaging, self.settings.averaging
+        if saved != mine:
+            raise ValueError(f"`averaging` is {saved} in the checkpoint and {mine} here: a run goes on as it began")
         self.host.load(tree["host"])
         self._feed_state = tree["feed"]
         if self._feed is not None and self._feed_state is not None:
@@ -158,6 +208,8 @@ class AutoLRS(Facade):
             self.session.go_on()
         else:
             self.session.begin()
+        for remark in self._remarks:
+            self.session.note(remark)
 
     def _new_feed(self, loader: Iterable[Any]) -> Batches:
         settings = self.settings
@@ -178,6 +230,8 @@ class AutoLRS(Facade):
         return feed
 
     def _on_event(self, event: Event) -> None:
+        if isinstance(event, Committed) and self._averager is not None and self.session.state.steps_left == 0:
+            hand_over(self._averager, self.session, self.host)
         if self.run_dir is None:
             return
         due = isinstance(event, (Extended, Finished))
@@ -187,6 +241,12 @@ class AutoLRS(Facade):
             files.save_schedule(self.run_dir, self.schedule)
         if due and self._checkpoint_every:
             archive.save(self.run_dir / NAME, self._tree())
+
+
+def _recorded(run_dir: Path | None) -> State | None:
+    """The run that a folder holds, where it holds one: it goes on as it began, whatever is the default by now."""
+    events = journal.read(run_dir) if run_dir is not None and (run_dir / journal.NAME).is_file() else []
+    return fold(events) if events else None
 
 
 def fit(
