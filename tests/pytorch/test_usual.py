@@ -1,4 +1,4 @@
-"""What Adam usually wants on a model, and what short runs make of it."""
+"""What Adam usually wants on a model and what short runs make of it; whether a model was trained before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 from autolrs import AutoLRS
 from autolrs.core.types import Noted
-from autolrs.pytorch.usual import SCALE_FREE, proportional_steps, usual_lr
+from autolrs.pytorch.usual import SCALE_FREE, proportional_steps, trained_before, usual_lr
 
 
 def net(width=16):
@@ -114,6 +114,51 @@ def test_steps_of_sgd_are_proportional_to_gradients_and_those_of_what_is_built_o
 def test_short_runs_of_sgd_say_up_to_which_lr_they_did_well(total, sought):
     _, said, _ = peak(total, torch.optim.SGD, lambda x: x + 5)
     assert any("well up to" in note for note in said) == sought
+
+
+def normed(norm, width=8):
+    return nn.Sequential(nn.Linear(4, width), norm(width), nn.ReLU(), nn.Linear(width, 1))
+
+
+NORMS = [nn.BatchNorm1d, nn.LayerNorm, nn.RMSNorm, lambda width: nn.GroupNorm(2, width)]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_model_whose_norms_have_moved_was_trained_before(norm):
+    model = normed(norm)
+    assert not trained_before(model)
+    nn.init.zeros_(model[1].weight)  # as some begin the last one of a residual branch
+    assert not trained_before(model)
+    nn.init.ones_(model[1].weight)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(16, 4)).square().sum().backward()
+    optimizer.step()
+    assert trained_before(model)
+    assert trained_before(nn.Sequential(model, nn.Linear(1, 3)))  # a new head
+
+
+def test_most_norms_must_have_moved_and_without_any_a_model_counts_as_new():
+    old, new = normed(nn.LayerNorm), normed(nn.LayerNorm)
+    nn.init.normal_(old[1].weight)
+    assert trained_before(nn.ModuleList([old, old])) and not trained_before(nn.ModuleList([old, new, new]))
+    assert not trained_before(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False)))
+    assert not trained_before(nn.LSTM(4, 4))
+
+
+def test_a_run_knows_it_unless_it_is_told_and_goes_on_as_it_began():
+    model = normed(nn.LayerNorm)
+
+    def run(**settings):
+        return AutoLRS(model, torch.optim.Adam(model.parameters()), total_steps=600, **settings)
+
+    new = run()
+    saved = new.state_dict()
+    nn.init.normal_(model[1].weight)
+    assert not new.settings.trained_before and run().settings.trained_before
+    assert not run(trained_before=False).settings.trained_before
+    again = run()
+    again.load_state_dict(saved)
+    assert not again.settings.trained_before
 
 
 def test_an_lr_that_is_none_is_refused():

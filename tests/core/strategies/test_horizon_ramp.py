@@ -12,7 +12,15 @@ from searches import MINIS, searched
 from autolrs.core import engine
 from autolrs.core.interval import is_sweep
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon import BELOW_EDGE_SLOWLY, Horizon, answered, by_edge, choose
+from autolrs.core.strategies.horizon import (
+    BELOW_EDGE_SLOWLY,
+    BELOW_EDGE_TRAINED,
+    RAMP_ONLY,
+    Horizon,
+    answered,
+    by_edge,
+    choose,
+)
 from autolrs.core.strategies.horizon_minis import minis
 from autolrs.core.strategies.horizon_ramp import BEYOND, FURTHER, edge, further, landmark
 from autolrs.core.types import Aborted, Asked, Commit, Forecast, Probe, Probed, Wait, peak_lr, profile_steps
@@ -154,6 +162,35 @@ def test_none_where_miniature_runs_tell_the_peak():
     state = searched(MINIS, averaging=True, total=1200)
     command = Horizon().decide(state)
     assert not isinstance(command, Probe) or not is_sweep(command.profile)
+
+
+def test_a_network_that_was_trained_before_begins_far_lower_but_with_sgd():
+    """A step of Adam has the size of its LR however small the gradient is, and breaks what the network knows."""
+    new, old, sgd = hardly(), hardly(trained_before=True), hardly(trained_before=True, proportional_steps=True)
+    assert choose(new)[0] == pytest.approx(edge(new) * 2.0**BELOW_EDGE_SLOWLY) == choose(sgd)[0]
+    assert choose(old)[0] == pytest.approx(edge(new) * 2.0**BELOW_EDGE_TRAINED)
+    assert BELOW_EDGE_TRAINED < BELOW_EDGE_SLOWLY - 3
+    assert "since the network was trained before" in choose(old)[1]
+    assert "before" not in choose(new)[1] + choose(sgd)[1]
+
+
+def test_where_miniature_runs_tell_the_peak_an_earlier_training_changes_nothing():
+    new, old = (searched(MINIS, averaging=True, total=1200, trained_before=before) for before in (False, True))
+    assert choose(new) == choose(old)
+
+
+def test_what_is_usual_of_new_networks_is_not_asked_for_old_ones():
+    for before, usual in ((False, True), (True, False)):
+        state = hardly(trained_before=before, total=600, usual_lr=0.02)
+        assert ("which is usual" in choose(state)[1]) == usual
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_where_the_ramp_is_all_there_is_the_edge_knows_more_of_an_old_network(before):
+    state = searched([], total=300, averaging=True, trained_before=before)
+    assert by_edge(state) == before
+    wanted = edge(state) * 2.0**BELOW_EDGE_TRAINED if before else landmark(state) * 2.0**RAMP_ONLY
+    assert choose(state)[0] == pytest.approx(wanted)
 
 
 def test_those_that_would_begin_below_the_users_interval_are_left_out():
