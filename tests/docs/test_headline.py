@@ -27,6 +27,15 @@ def test_mean_worst_task_and_spread_over_seeds():
     assert [found[name].spread for name in ("wsd", "linear", "cosine")] == pytest.approx([1.06, 0.97, 0.92], abs=0.006)
 
 
+def test_the_schedule_alone_is_level_with_a_tuned_linear_one():
+    found = summary(score(ROWS))
+    plain = found["horizon-plain"]
+    assert (plain.ratio, plain.worst, plain.spread) == pytest.approx((1.022, 1.075, 1.048), abs=0.006)
+    assert found["linear"].ratio == pytest.approx(plain.ratio, abs=0.006)
+    costs = [one.cost for one in score(ROWS) if one.method == "horizon-plain"]
+    assert max(costs) < 1.155
+
+
 def test_by_the_number_of_seeds_the_spread_is_known_to_seven_hundredths():
     variances = []
     for task in PAGE["HEADLINE_TASKS"]:
