@@ -280,6 +280,6 @@ FINETUNE = (
         "autoencoder", 600, lambda steps: copy.deepcopy(_autoencoder(steps)), 2000, partial(enlarged_digits, True), 32,
         _adam, FASHION, held_out=True,
     ),
-    _task("vgg-sgd", 1000, _with_new_head(_vgg), 1200, _other_half, 32, _momentum, CIFAR, held_out=True),
-    _task("vgg", 1000, _with_new_head(_vgg), 1200, _other_half, 32, _adamw, CIFAR, held_out=True),
+    _task("vgg-sgd", 400, _with_new_head(_vgg), 1200, _other_half, 32, _momentum, CIFAR, held_out=True),
+    _task("vgg", 400, _with_new_head(_vgg), 1200, _other_half, 32, _adamw, CIFAR, held_out=True),
 )  # fmt: skip
