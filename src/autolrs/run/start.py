@@ -39,8 +39,6 @@ def open_session(
     """
     chosen = strategies.get(strategy) if isinstance(strategy, str) else strategy
     settings = Settings.make(strategy=chosen.name, **{**known, **values})
-    if settings.averaging:
-        raise ValueError("`averaging` needs the PyTorch adapter, got averaging=True")
     settings.check_evaluate(validation)
     journal, found = None, False
     if run_dir is not None and resume and (Path(run_dir) / NAME).is_file():
