@@ -420,10 +420,13 @@ class Watch(keras.callbacks.Callback):
 
     def __init__(self):
         super().__init__()
-        self.before_batches, self.at_ends, self.momenta = [], [], []
+        self.before_batches, self.after_tests, self.at_ends, self.momenta = [], [], [], []
 
     def on_train_batch_begin(self, batch, logs=None):
         self.before_batches.append(own_weights(self.model))
+
+    def on_test_end(self, logs=None):
+        self.after_tests.append(own_weights(self.model))
 
     def on_epoch_end(self, epoch, logs=None):
         self.at_ends.append(own_weights(self.model))
@@ -629,6 +632,7 @@ def case_validation_in_fit_sees_the_average_and_training_goes_on_from_elsewhere(
     close(*zip(*seen, strict=True), rtol=1e-5)
     for n in (1, 5, 18):  # before the last one they are apart
         assert not same(watch.at_ends[n], watch.before_batches[6 * n + 6])
+        assert same(watch.after_tests[n], watch.before_batches[6 * n + 6])
     assert set(watch.momenta) == {0.9}
     expected, _, unseen = averaged_fit(plain, validation=False)
     assert history["loss"] == unseen["loss"] and same(weights(model), weights(expected))

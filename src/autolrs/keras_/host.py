@@ -185,29 +185,32 @@ class KerasHost:
         self.use_step(self._momentum)
 
     def use_step(self, momentum: str) -> None:
-        """Have `fit` take a step of its own for the optimizer's "whole" or "shared" momentum: compiled, it has it."""
+        """Go on with the step for the optimizer's "whole" or "shared" momentum, which is built into a compiled one."""
         self._momentum = momentum
-        if not self._metrics:
-            return  # `fit` has ended
+        if not self._metrics:  # `fit` has ended
+            return
         if momentum not in self._steps:
             self._steps[momentum] = self._new_step()
         self.model.train_function = self._steps[momentum]
 
     def _new_step(self) -> Any:
-        model, jax = self.model, keras.backend.backend() == "jax"
-        own, train_step = vars(model).get("train_step"), model.train_step
-        if jax and self.averager is not None:  # to `jit` the same method is the same step, momentum and all
-            vars(model)["train_step"] = lambda *args: train_step(*args)
+        model = self.model
+        if keras.backend.backend() != "jax":
+            model.make_train_function(force=True)
+            return model.train_function
+        train_step, own = model.train_step, vars(model).get("train_step")
+        if self.averager is not None:  # for `jit` the same method is the same step, with the momentum it had
+            vars(model)["train_step"] = lambda state, data: train_step(state, data)
         try:
             model.make_train_function(force=True)
         finally:
             vars(model).pop("train_step", None)
             if own is not None:
                 vars(model)["train_step"] = own
-        return self._watched(model.train_function) if jax else model.train_function
+        return self._watched(model.train_function)
 
     def _watched(self, train: Callable[..., Any]) -> Callable[..., Any]:
-        """The JAX trainer's own step. `fit` goes on from what it returns, of which the model is given a copy."""
+        """The JAX trainer's own step. `fit` goes on from what it returns; `_away` is a copy that callbacks may see."""
 
         def step(state: Any, iterator: Any) -> Any:
             logs, self._held = train(state, iterator)
@@ -271,6 +274,7 @@ class KerasHost:
         return None if synced else getattr(self.model, "_jax_state", None)
 
     def sync(self) -> None:
+        """Have the variables hold the state."""
         if self._away() is not None:
             self.model.jax_state_sync()
         self._held = None
