@@ -72,10 +72,11 @@ def test_a_toy_gets_the_schedule_that_every_adapter_finds(backend):
 @pytest.mark.parametrize(
     ("backend", "stops"),
     [
-        on("torch", {"paper": 40, "horizon": 65}),
-        on("jax", {"horizon": 65}),
+        on("torch", {"paper": 40, "horizon": 65, "averaged": 65}),
+        on("jax", {"horizon": 65, "averaged": 65}),
         on("tensorflow", {"paper": 40}),
         on("tensorflow", {"horizon": 65}),
+        on("tensorflow", {"averaged": 65}),
     ],
 )
 def test_a_killed_fit_goes_on_through_backup_and_restore_to_the_bit(tmp_path, backend, stops):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ import keras
 import numpy as np
 
 import autolrs
+from autolrs.core import averaging
 from autolrs.core.engine import Strategy
 from autolrs.core.schedule import Schedule
 from autolrs.core.types import Committed, Event, Resumed
+from autolrs.keras_.averaging import Averager, averages_itself
 from autolrs.keras_.data import ArrayBatches, ProbeBatches, size_of_batch
 from autolrs.keras_.host import KerasHost
 from autolrs.run import archive, files
+from autolrs.run.averages import goes_into, hand_over
 from autolrs.run.start import open_session
 
 _KEPT = 2  # states in `run_dir`: a kill may come after ours was written and before Keras's own
@@ -39,7 +43,8 @@ class AutoLRS(keras.callbacks.Callback):
         evaluate: `() -> float`, the validation loss on a small fixed subset.
         run_dir: folder for the journal, the schedule, and what going on after a kill needs beside Keras's checkpoint.
         resume: go on with the run that `run_dir` holds, if it holds one; `BackupAndRestore` brings the model's weights.
-        save_freq: "epoch" or a number of steps, as in `BackupAndRestore`: when the state in `run_dir` is written.
+        save_freq: "epoch" or a number of steps, as in `BackupAndRestore`: when the state in `run_dir` is written, and
+            the averaged weights are shown to callbacks that save the model.
         seed: of the shuffled order of arrays, and of the search where it draws.
         settings: any field of `autolrs.Settings` by name.
     """
@@ -83,6 +88,8 @@ class AutoLRS(keras.callbacks.Callback):
         self.host: Any = None  # a KerasHost, once `fit` has begun
         self.session: Any = None
         self._found = False
+        self._averager: Averager | None = None
+        self._shown: AbstractContextManager[None] | None = None  # while others see the averaged weights
 
     # What people ask
 
@@ -106,10 +113,15 @@ class AutoLRS(keras.callbacks.Callback):
         """Whether `total_steps` are committed."""
         return self.session is not None and self.session.done
 
+    def averaged(self) -> AbstractContextManager[None]:
+        """Inside, the model holds its averaged weights, to be validated or saved; where there are none, its own."""
+        return nullcontext() if self._averager is None else self._averager.averaged()
+
     # What Keras calls
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Look at the model, and prepare a session or go on with the last one."""
+        self._hide()
         if self.host is not None:  # a second `fit` goes on
             self.host.watch_loss()
             return
@@ -120,11 +132,13 @@ class AutoLRS(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """The first time after all callbacks have begun, so that the model's weights are restored if they will be."""
+        self._hide()
         if self._found and not self.session.begun:
             self._go_on()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Probe before the first batch; at the start of an epoch see whether somebody else has set the LR."""
+        self._hide()
         if not self.session.begun:
             self._probing(self._begin)
         elif batch == 0 and not self.done:
@@ -143,17 +157,28 @@ class AutoLRS(keras.callbacks.Callback):
         if self.done:
             return
         loss = self.host.loss()
-        self._probing(lambda: self.session.step(loss))
+        self._probing(lambda: self._count(loss))
         if self.done:
             self.host.set_lr(self.session.lr)
             self.model.stop_training = True
         if isinstance(self._save_freq, int) and self.committed_steps % self._save_freq == 0:
             self._save()
+            self._show()
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Let `fit` validate the averaged weights."""
+        self._show()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        """Put those back that are being trained."""
+        self._hide()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Keep the state that belongs to the weights that Keras may be saving now."""
+        """Keep the state that belongs to the weights that Keras may be saving now: the averaged ones."""
+        self._hide()
         if self._save_freq == "epoch":
             self._save()
+        self._show()
 
     def on_train_end(self, logs: Any = None) -> None:
         """Leave the model as it was found."""
@@ -169,6 +194,9 @@ class AutoLRS(keras.callbacks.Callback):
     # Inside
 
     def _open(self, host: KerasHost) -> None:
+        options = {**self._defaults(host), **self._options}
+        if options.get("averaging") and averages_itself(host.optimizer):
+            raise ValueError("`averaging` must be off with an optimizer that averages itself, got averaging=True")
         self.session, self._found = open_session(
             host,
             self._strategy,
@@ -178,8 +206,10 @@ class AutoLRS(keras.callbacks.Callback):
             read=lambda losses: [float(loss) for loss in losses],
             versions={"autolrs": autolrs.__version__, "keras": keras.__version__, "backend": keras.backend.backend()},
             known={"base_lr": host.lr() or None, "proportional_steps": host.proportional_steps},
-            **self._options,
+            **options,
         )
+        if self.session.state.settings.averaging:
+            host.averager = self._averager = Averager(host)
         self.session.listeners.append(self._on_event)
         settings = self.session.state.settings
         self._feed = ProbeBatches(
@@ -193,11 +223,34 @@ class AutoLRS(keras.callbacks.Callback):
         if settings.replay:
             self.session.stream = self._feed
 
+    def _defaults(self, host: KerasHost) -> dict[str, Any]:
+        name = self._strategy if isinstance(self._strategy, str) else self._strategy.name
+        if name != "horizon":
+            return {}
+        return {"averaging": averaging.by_default(self._options["total_steps"]) and not averages_itself(host.optimizer)}
+
+    def _count(self, loss: float) -> None:
+        """Count a step, which goes into the average first: where a stretch ends, that is saved or handed over."""
+        if self._averager is not None and goes_into(self._averager, self.session):
+            self._averager.update()
+        self.session.step(loss)
+
     def _probing(self, act: Callable[[], Any]) -> None:
         """Do something that may begin probes, and carry those out."""
         act()
         while self.session.exploring:
-            self.session.step(self.host.step(self._feed.next(), self._class_weight))
+            self._count(self.host.step(self._feed.next(), self._class_weight))
+
+    def _show(self) -> None:
+        """Let others see the averaged weights, until `_hide`."""
+        if self._shown is None:
+            self._shown = self.averaged()
+            self._shown.__enter__()
+
+    def _hide(self) -> None:
+        shown, self._shown = self._shown, None
+        if shown is not None:
+            shown.__exit__(None, None, None)
 
     def _states(self) -> dict[int, Path]:
         """Files with the state in `run_dir`, by the optimizer's iterations, lowest first."""
@@ -237,5 +290,9 @@ class AutoLRS(keras.callbacks.Callback):
             self.session.begin()
 
     def _on_event(self, event: Event) -> None:
-        if isinstance(event, Committed) and self.run_dir is not None:
+        if not isinstance(event, Committed):
+            return
+        if self._averager is not None and self.session.state.steps_left == 0:
+            hand_over(self._averager, self.session, self.host)
+        if self.run_dir is not None:
             files.save_schedule(self.run_dir, self.schedule)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -46,6 +47,16 @@ class KerasRng(PlainRng):
                 torch.cuda.set_rng_state_all(cuda)
 
 
+class Averager(Protocol):
+    """What a host asks of `keras_/averaging.py`."""
+
+    def averaged(self) -> AbstractContextManager[None]: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def load(self, values: dict[str, Any]) -> None: ...
+
+
 class KerasHost:
     """One compiled model's variables, its LR and the loss of its last batch, as a `Host`."""
 
@@ -53,14 +64,16 @@ class KerasHost:
         _check(model)
         self.model, self._evaluate = model, evaluate
         self.rng = KerasRng()
-        self._snapshots: dict[Token, tuple[list[Any], Any]] = {}
+        self.averager: Averager | None = None  # its state is part of the training's
+        self._snapshots: dict[Token, tuple[list[Any], Any, Any]] = {}
         self._last = 0
-        # To gradients, as the settings have it; mixed precision may have wrapped the optimizer.
-        own = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-        self.proportional_steps = isinstance(own, keras.optimizers.SGD)
+        self.optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # mixed precision may wrap it
+        self.proportional_steps = isinstance(self.optimizer, keras.optimizers.SGD)  # to gradients: see the settings
         self._index = [v is model.optimizer.learning_rate for v in model.optimizer.variables].index(True)
         self._metrics: list[Any] = []
-        self._next_lr: Any = None  # JAX: on its way into the trainer's state
+        self._held: Any = None  # JAX: the state that `fit` holds apart from the variables
+        self._steps: dict[str, Any] = {}  # compiled, by the momentum that is part of them
+        self._momentum = "whole"
         self.watch_loss()
 
     def build(self, data: Iterable[Any]) -> None:
@@ -78,18 +91,19 @@ class KerasHost:
     # Host
 
     def snapshot(self) -> Token:
-        """Copy every variable: weights, optimizer (iterations and LR too), seeds, metrics."""
-        self._sync()
+        """Copy every variable (weights, optimizer with its iterations and LR, seeds, metrics) and the average."""
+        self.sync()
         self._last += 1
-        self._snapshots[self._last] = ([_numpy(v) for v in self._variables()], self.rng.get())
+        self._snapshots[self._last] = ([_numpy(v) for v in self._variables()], self.rng.get(), self._average())
         return self._last
 
     def restore(self, token: Token) -> None:
         """Put a snapshot back. Copies again: a backend may take over the memory it is given."""
-        self._sync()
-        values, rng = self._snapshots[token]
+        self.sync()
+        values, rng, average = self._snapshots[token]
         for variable, value in zip(self._variables(), values, strict=True):
             variable.assign(np.array(value))
+        self._put_average(average)
         self.rng.set(rng)
 
     def release(self, token: Token) -> None:
@@ -102,21 +116,24 @@ class KerasHost:
         if away is None:
             self.model.optimizer.learning_rate = lr
         else:  # synchronising all variables for this at every step would cost far more
-            away["optimizer_variables"][self._index] = self._next_lr = keras.ops.convert_to_tensor(
-                lr, dtype=self.model.optimizer.learning_rate.dtype
-            )
+            value = keras.ops.convert_to_tensor(lr, dtype=self.model.optimizer.learning_rate.dtype)
+            away["optimizer_variables"][self._index] = self._held[2][self._index] = value
 
-    def evaluate(self) -> float:
-        """The user's validation loss; metrics, layer modes and random state are put back whatever happens."""
+    def evaluate(self, *, raw: bool = False) -> float:
+        """The user's validation loss; metrics, layer modes and random state are put back whatever happens.
+
+        It sees the averaged weights if there are any; with `raw` those that are being trained.
+        """
         assert self._evaluate is not None
-        self._sync()
+        self.sync()
         metrics = [(v, _numpy(v)) for v in self.model.metrics_variables]
         modes = [(m, m.training) for m in self.model.modules()] if hasattr(self.model, "modules") else []
         rng = self.rng.get()
         try:
-            return float(self._evaluate())
+            with nullcontext() if raw or self.averager is None else self.averager.averaged():
+                return float(self._evaluate())
         finally:
-            self._sync()
+            self.sync()
             for module, training in modes:
                 module.training = training
             for variable, value in metrics:
@@ -141,7 +158,7 @@ class KerasHost:
 
     def lr(self) -> float:
         """The LR variable's value."""
-        self._sync()
+        self.sync()
         return float(_numpy(self.model.optimizer.learning_rate))
 
     def watch_loss(self) -> None:
@@ -164,17 +181,40 @@ class KerasHost:
         for metric in metrics:
             metric.update_state = watched(metric.update_state)
         self._loss_index = [v is last for v in self.model.metrics_variables].index(True)
-        self.model.make_train_function(force=True)  # a function that is compiled already does not know of it
-        if keras.backend.backend() == "jax":
-            self.model.train_function = self._with_lr(self.model.train_function)
+        self._steps = {}  # what is compiled already does not know of it
+        self.use_step(self._momentum)
 
-    def _with_lr(self, train: Callable[..., Any]) -> Callable[..., Any]:
-        """The JAX trainer's own step, with an LR that was set since the last one put into the state it is given."""
+    def use_step(self, momentum: str) -> None:
+        """Go on with the step for the optimizer's "whole" or "shared" momentum, which is built into a compiled one."""
+        self._momentum = momentum
+        if not self._metrics:  # `fit` has ended
+            return
+        if momentum not in self._steps:
+            self._steps[momentum] = self._new_step()
+        self.model.train_function = self._steps[momentum]
+
+    def _new_step(self) -> Any:
+        model = self.model
+        if keras.backend.backend() != "jax":
+            model.make_train_function(force=True)
+            return model.train_function
+        train_step, own = model.train_step, vars(model).get("train_step")
+        if self.averager is not None:  # for `jit` the same method is the same step, with the momentum it had
+            vars(model)["train_step"] = lambda state, data: train_step(state, data)
+        try:
+            model.make_train_function(force=True)
+        finally:
+            vars(model).pop("train_step", None)
+            if own is not None:
+                vars(model)["train_step"] = own
+        return self._watched(model.train_function)
+
+    def _watched(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        """The JAX trainer's own step. `fit` goes on from what it returns; `_away` is a copy that callbacks may see."""
 
         def step(state: Any, iterator: Any) -> Any:
-            if self._next_lr is not None:
-                state[2][self._index], self._next_lr = self._next_lr, None
-            return train(state, iterator)
+            logs, self._held = train(state, iterator)
+            return logs, self._held
 
         return step
 
@@ -184,6 +224,44 @@ class KerasHost:
             del metric.update_state
             metric._variables[:] = [v for v in metric._variables if v is not self._loss]
         self._metrics, self.model.train_function = [], None
+
+    # Weights, as the averager sees them
+
+    def weights(self) -> list[Any]:
+        """The trainable variables' live tensors; inside an epoch of the JAX trainer those of its state."""
+        away = self._away()
+        if away is not None:
+            return list(away["trainable_variables"])
+        return [_value(variable) for variable in self.model.trainable_variables]
+
+    def put_weights(self, values: Sequence[Any]) -> None:
+        """Assign the trainable variables; inside an epoch of the JAX trainer, in its state."""
+        away = self._away()
+        if away is not None:
+            away["trainable_variables"][:] = self._held[0][:] = values
+            return
+        for variable, value in zip(self.model.trainable_variables, values, strict=True):
+            variable.assign(value)
+
+    def _average(self) -> dict[str, Any] | None:
+        if self.averager is None:
+            return None
+        return {name: _numpy_tree(value) for name, value in self.averager.state().items()}
+
+    def _put_average(self, average: dict[str, Any] | None) -> None:
+        if self.averager is not None and average is not None:
+            self.averager.load({name: self._tensors(value) for name, value in average.items()})
+
+    def _tensors(self, value: Any) -> Any:
+        """Copies of a list of arrays, one for each of the weights and where those are; a number stays one."""
+        if not isinstance(value, list):
+            return value
+        tensors = [keras.ops.convert_to_tensor(np.array(array)) for array in value]
+        if keras.backend.backend() == "jax":
+            import jax
+
+            tensors = [jax.device_put(t, w.sharding) for t, w in zip(tensors, self.weights(), strict=False)]
+        return tensors
 
     def _variables(self) -> list[Any]:
         model = self.model
@@ -195,10 +273,11 @@ class KerasHost:
         synced = getattr(self.model, "_jax_state_synced", True)
         return None if synced else getattr(self.model, "_jax_state", None)
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
+        """Have the variables hold the state."""
         if self._away() is not None:
             self.model.jax_state_sync()
-        self._next_lr = None  # it is in the variable now
+        self._held = None
 
     # Checkpoints
 
@@ -208,9 +287,13 @@ class KerasHost:
         return [variable for variable in self.model.variables if id(variable) not in saved]
 
     def dump(self, tokens: Sequence[Token]) -> dict[str, Any]:
-        """Some snapshots, all random states, and how many steps the optimizer has counted."""
-        self._sync()
+        """Some snapshots, all random states, the average, and how many steps the optimizer has counted."""
+        self.sync()
+        average = self._average()
+        if average is not None and average["steps"]:  # Keras's own checkpoint holds x, which is what people load
+            average["y"] = [_numpy(weight) for weight in self.weights()]
         return {
+            "average": average,
             "iterations": int(_numpy(self.model.optimizer.iterations)),
             "rng": self.rng.get(),
             "seeds": [_numpy(seed) for seed in self._seeds()],
@@ -219,11 +302,19 @@ class KerasHost:
 
     def load(self, values: dict[str, Any]) -> None:
         """The inverse of `dump`, but for the iterations, which Keras's own checkpoint has."""
-        self._snapshots = {token: (arrays, rng) for token, (arrays, rng) in values["snapshots"].items()}
+        self._snapshots = {
+            token: (arrays, rng, average[0] if average else None)  # none in files of older versions
+            for token, (arrays, rng, *average) in values["snapshots"].items()
+        }
         self._last = max(self._snapshots, default=0)
         self.rng.set(values["rng"])
         for seed, value in zip(self._seeds(), values["seeds"], strict=True):
             seed.assign(value)
+        average = dict(values.get("average") or {})
+        y = average.pop("y", None)
+        if y is not None:
+            self.put_weights([np.array(array) for array in y])
+        self._put_average(average or None)
 
 
 def _check(model: Any) -> None:
@@ -251,6 +342,10 @@ def _numpy(variable: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # numpy 2 about how Keras converts torch's tensors
         return np.array(keras.ops.convert_to_numpy(_value(variable)))  # a copy: on a CPU the conversion may not be one
+
+
+def _numpy_tree(value: Any) -> Any:
+    return [_numpy(tensor) for tensor in value] if isinstance(value, list) else value
 
 
 def _global_seeds() -> Any:
