@@ -13,7 +13,7 @@ import ray
 from autolrs import ray_
 from autolrs.core import engine, strategies
 from autolrs.core.settings import Settings
-from autolrs.core.types import Asked, Commit, Committed, Noted, Probed
+from autolrs.core.types import Asked, Averaged, Commit, Committed, Noted, Probed
 from autolrs.run import journal
 from autolrs.run.parallel import Driver
 from autolrs.run.session import Session, drive
@@ -108,6 +108,8 @@ def shared(folder):
     found["straggler"] = same(result, HORIZON)
     found["straggler notes"] = [event.message for event in events if isinstance(event, Noted)]
 
+    found["averaged"] = averaged(folder / "averaged")
+
     together = {"commit": "ddp", "run_dir": folder / "refused"}
     for name, make, values in (
         ("broken", Broken, {"num_workers": 1}),
@@ -130,6 +132,60 @@ def shared(folder):
     print(json.dumps(found))
 
 
+def averaged(folder):
+    """Whether weights that are averaged by default, on two workers, are those of AutoLRS."""
+    import torch
+
+    from autolrs import AutoLRS
+
+    result = ray_.fit(regression, {"total_steps": 300}, num_workers=2, run_dir=folder)
+    model, optimizer, loader, loss_fn = regression()
+    auto = AutoLRS(model, optimizer, total_steps=300, keep_best=False)
+    for batch in auto.batches(loader):
+        loss = loss_fn(batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        auto.step(loss)
+    weights = zip(model.parameters(), result.task().model.parameters(), strict=True)
+    return {
+        "settings": result.state.settings == auto.settings.with_(parallel=2),
+        "schedule": result.schedule == auto.schedule,
+        "weights": all(torch.equal(*pair) for pair in weights),
+        "events": [event.used for event in journal.read(folder) if isinstance(event, Averaged)],
+    }
+
+
+def defaults(folder):
+    """What runs that are not told about averaging do; no launch of Ray is needed for that."""
+    torch_task, by_settings = (lambda: ray_.as_task(regression())), Settings.make(strategy="horizon", total_steps=250)
+    cases = {
+        "long": (torch_task, {"total_steps": 250}, None),
+        "short": (torch_task, {"total_steps": 249}, None),
+        "off": (torch_task, {"total_steps": 250, "averaging": False}, None),
+        "short, on": (torch_task, {"total_steps": 249, "averaging": True}, None),
+        "own hold": (torch_task, {"total_steps": 250, "hold_until": 0.25}, None),
+        "paper": (torch_task, {"total_steps": 250, "stage_steps": 50, "strategy": "paper"}, None),
+        "Paper": (torch_task, {"total_steps": 250, "stage_steps": 50}, strategies.get("paper")),
+        "Settings": (torch_task, by_settings, None),
+        "Settings, on": (torch_task, by_settings.with_(averaging=True), None),
+        "cannot": (SimulatedHost, {"total_steps": 250}, None),
+        "cannot, on": (SimulatedHost, {"total_steps": 250, "averaging": True}, None),
+    }
+    found = {}
+    for name, (make, settings, strategy) in cases.items():
+        config, plain = ray_._settings(settings, 1, strategy)
+        driver = Driver(VirtualPool(make), strategy or strategies.get(config.strategy))
+        try:
+            driver.start(config, plain=plain)
+        except ValueError as error:
+            found[name] = str(error)
+        else:
+            chosen = driver.state.settings
+            found[name] = [chosen.averaging, chosen.hold_until, chosen.decay_to, chosen.horizon_shift]
+    print(json.dumps(found))
+
+
 def begin(folder):
     """A run whose driver is killed in its second stage, right after a decision; Ray is started by `fit` itself."""
 
@@ -148,7 +204,14 @@ def go_on(folder):
 # Commits on all workers together
 
 GRID = Settings(
-    lr=(1e-3, 1e-1), total_steps=120, stage_steps=40, max_stage_steps=80, n_probes=2, search="grid", replay=True
+    lr=(1e-3, 1e-1),
+    total_steps=120,
+    stage_steps=40,
+    max_stage_steps=80,
+    n_probes=2,
+    search="grid",
+    replay=True,
+    averaging=True,
 )
 
 
@@ -216,6 +279,7 @@ def summary(schedule, task, events):
 if __name__ == "__main__":
     cases = {
         "shared": shared,
+        "defaults": defaults,
         "begin": begin,
         "go_on": go_on,
         "begin_together": begin_together,

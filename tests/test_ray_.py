@@ -58,8 +58,27 @@ def test_a_worker_that_hangs_does_not_hold_up_the_run(shared):
     assert late and re.search(r"has been at probe \d of stage 0", late[0])
 
 
-def test_the_run_folder_is_sound(shared):
-    checks = list(examine(shared[1] / "two"))
+def test_weights_are_averaged_by_default_and_equal_those_of_autolrs_to_the_bit(shared):
+    assert shared[0]["averaged"] == {"settings": True, "schedule": True, "weights": True, "events": [True]}
+
+
+def test_what_a_run_that_is_not_told_does_about_averaging(tmp_path):
+    done = process(SCRIPT, "defaults", tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    on, off, only = [True, 0.5, 0.1, 0.85], [False, 0.0, 0.0, 1.1], [True, 0.0, 0.0, 1.1]
+    assert {name: found[name] for name in ("long", "short, on", "own hold")} == {
+        **{"long": on, "short, on": on},
+        "own hold": [True, 0.25, *on[2:]],
+    }
+    assert all(found[name] == off for name in ("short", "off", "paper", "Paper", "Settings", "cannot"))
+    assert found["Settings, on"] == only  # taken as they are
+    assert "`averaging` must be off where the training has no averager" in found["cannot, on"]
+
+
+@pytest.mark.parametrize("name", ["two", "averaged"])
+def test_the_run_folder_is_sound(shared, name):
+    checks = list(examine(shared[1] / name))
     assert len(checks) > 6 and all(check.verdict == "ok" for check in checks)
 
 

@@ -20,7 +20,7 @@ import numpy
 import scipy
 
 import autolrs
-from autolrs.core import engine, strategies
+from autolrs.core import averaging, engine, strategies
 from autolrs.core.engine import State, Strategy
 from autolrs.core.schedule import Schedule
 from autolrs.core.settings import Settings
@@ -52,7 +52,7 @@ class Result:
 
     schedule: Schedule
     state: State = field(repr=False)
-    training_state: bytes = field(repr=False)  # what the host dumped at the end
+    training_state: bytes = field(repr=False)  # what the host dumped at the end: averaged weights, where there are any
     make_task: MakeTask = field(repr=False)
 
     def task(self) -> PortableHost:
@@ -79,8 +79,9 @@ def fit(
     Args:
         make_task: called once in every worker; gives `(model, optimizer, loader, loss_fn)` or `(..., evaluate)` for
             PyTorch, or a `run.host.PortableHost` (a `pytorch.task.TorchTask` or your own).
-        settings: `Settings`, or a dictionary of them, for which the strategy's defaults hold as for `AutoLRS`, but
-            without averaging.
+        settings: `Settings`, taken as they are, or a dictionary of them, for which the strategy's defaults hold as for
+            `AutoLRS`: a PyTorch training with "horizon" averages its weights from 250 steps on unless it says
+            `averaging=False`. `keep_best` is refused.
         num_workers: actors, and probes under way at once; becomes `settings.parallel`.
         run_dir: folder for journal, schedule and the state after every commit; a killed run goes on with `resume`.
         commit: "one": a commit runs on one worker; "ddp": as data-parallel training on all of them, each on its part of
@@ -96,12 +97,12 @@ def fit(
             f"{run_dir} already holds a run: continue it with `autolrs.ray_.resume`, or choose another `run_dir`"
         )
     pool = _Pool(make_task, num_workers, worker_options, commit)
-    config = _settings(settings, num_workers, strategy)
+    config, plain = _settings(settings, num_workers, strategy)
     chosen = strategies.get(config.strategy) if strategy is None else strategy
     with pool:
         driver = Driver(pool, chosen, run_dir=run_dir, timeout=timeout)
         driver.listeners += [] if on_event is None else [on_event]
-        driver.start(config, _versions())
+        driver.start(config, _versions(), plain=plain)
         return _finish(driver, make_task)
 
 
@@ -324,11 +325,18 @@ def _begin_ray(cpus: float) -> None:
         ray.init(num_cpus=max(int(cpus + 0.999), os.cpu_count() or 1), include_dashboard=False, **quiet)
 
 
-def _settings(settings: Settings | Mapping[str, Any], num_workers: int, strategy: Strategy | None) -> Settings:
+def _settings(
+    settings: Settings | Mapping[str, Any], num_workers: int, strategy: Strategy | None
+) -> tuple[Settings, Settings | None]:
+    """The run's settings, and where they average weights by default those of a training that cannot."""
     given = {"parallel": num_workers, **({} if strategy is None else {"strategy": strategy.name})}
     if isinstance(settings, Settings):
-        return settings.with_(**given)
-    return Settings.make(**{"strategy": "horizon", **settings, **given})
+        return settings.with_(**given), None
+    values: dict[str, Any] = {"strategy": "horizon", **settings, **given}
+    plain = Settings.make(**values)
+    if "averaging" in values or plain.strategy != "horizon" or not averaging.by_default(plain.total_steps):
+        return plain, None
+    return Settings.make(**values, averaging=True), plain
 
 
 def _versions() -> dict[str, str]:

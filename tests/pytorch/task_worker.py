@@ -52,9 +52,10 @@ def refused(job, task):
 
 def main(folder):
     dist.init_process_group("gloo")
-    job = pickle.loads((folder / "job").read_bytes())
+    job, averaged = (pickle.loads((folder / name).read_bytes()) for name in ("commit", "averaged commit"))
     found = {
         "commit": carried_out(job, plain()),
+        "averaged commit": carried_out(averaged, plain()),
         "odd": refused(job, plain(41)),
         "careless": refused(job, plain(kind=Careless)),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections import defaultdict
@@ -18,7 +19,7 @@ from autolrs.cli.doctor import examine
 from autolrs.core import strategies
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.paper import Paper
-from autolrs.core.types import Aborted, Asked, Commit, Committed, Failed, Noted, Probe, Probed, Wait
+from autolrs.core.types import Aborted, Asked, Averaged, Commit, Committed, Failed, Noted, Probe, Probed, Wait
 from autolrs.run import durable, journal
 from autolrs.run.parallel import Driver
 from autolrs.run.session import Session, drive
@@ -224,6 +225,86 @@ def test_a_guarded_stretch_that_fails_is_tried_again_lower():
     assert any(isinstance(event, Failed) for event in events)
     assert driver.state.committed_steps == 2000
     assert driver.state.schedule.lrs()[1100] <= 0.05
+
+
+# Averaging
+
+
+class Averaging(SimulatedHost):
+    """One whose averager only notes what it is asked for, in states that travel too."""
+
+    validation = True
+    averager = None
+
+    def prepare(self, settings, note):
+        self.averager = self if settings.averaging else None
+        self.taken, self.finished = [], []
+
+    @property
+    def begun(self):
+        return bool(self.taken)
+
+    def update(self):
+        self.taken.append(self.position)
+
+    def finish(self, *, average):
+        self.finished.append(average)
+
+    def evaluate(self, *, raw=False):
+        return 1.0 + raw
+
+    def snapshot(self):
+        token = super().snapshot()
+        self._tokens[token] += (list(self.taken),)
+        return token
+
+    def restore(self, token):
+        *saved, taken = self._tokens[token]
+        self._tokens[token], kept = tuple(saved), self._tokens[token]
+        super().restore(token)
+        self._tokens[token], self.taken = kept, list(taken)
+
+    def dumps(self):
+        return json.dumps([super().dumps().decode(), self.taken, self.finished]).encode()
+
+    def loads(self, data):
+        values, self.taken, self.finished = json.loads(data)
+        super().loads(values.encode())
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("size", [1, 3])
+def test_all_committed_steps_and_no_others_go_into_the_average_which_is_handed_over_once(size, together):
+    driver, _, events = parallel(horizon(1100, averaging=True), size, Averaging, together=together)
+    end = Averaging()
+    end.loads(driver.training_state)
+    assert end.taken == list(range(1, 1101))
+    assert end.finished == [True]
+    assert [event for event in events if isinstance(event, Averaged)] == [Averaged(True, 2.0, 1.0)]
+    assert driver.state.evaluations == 2 + sum(event.evaluations for event in events if isinstance(event, Probed))
+
+
+def test_a_stretch_that_failed_is_taken_out_of_the_average():
+    class Cliff(Averaging):
+        def step(self):
+            loss = super().step()
+            return loss if self.lr <= 0.05 or self.position < 1000 else math.nan
+
+    driver, _, events = parallel(horizon(lr=(1e-3, 1.0), averaging=True), 2, Cliff)
+    assert any(isinstance(event, Failed) for event in events)
+    end = Averaging()
+    end.loads(driver.training_state)
+    assert len(end.taken) == 2000 < end.taken[-1]  # the data went on
+
+
+def test_a_training_that_does_not_average_by_default_gets_the_settings_without():
+    plain = horizon(600)
+    for make, averages in ((SimulatedHost, False), (Averaging, True)):
+        driver = Driver(VirtualPool(make), strategies.get("horizon"))
+        driver.start(horizon(600, averaging=True), plain=plain)
+        assert driver.state.settings.averaging == averages
+        assert driver.state.settings.hold_until == (0.5 if averages else 0.0)
+        assert driver.run().finished
 
 
 # Faults
@@ -536,10 +617,26 @@ def test_a_strategy_that_waits_for_nothing_is_an_error():
         driver.run()
 
 
+def test_averaging_is_refused_where_the_training_cannot_before_the_run_begins(tmp_path):
+    with pytest.raises(ValueError, match=r"`averaging` must be off where the training has no averager .*, got True"):
+        parallel(horizon(averaging=True), run_dir=tmp_path)
+    assert not (tmp_path / journal.NAME).exists()
+
+
+def test_a_run_that_averages_does_not_go_on_with_a_training_that_cannot(tmp_path):
+    def stop(event):
+        if isinstance(event, Probed):
+            raise Killed
+
+    with pytest.raises(Killed):
+        parallel(horizon(averaging=True), 1, Averaging, run_dir=tmp_path, stop=stop)
+    with pytest.raises(ValueError, match="`averaging` must be off where the training has no averager"):
+        resumed(tmp_path)
+    assert resumed(tmp_path, 1, Averaging).state.finished
+
+
 def test_values_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="`timeout` must be above 0 seconds, got 0"):
         Driver(VirtualPool(SimulatedHost), strategies.get("paper"), timeout=0)
-    with pytest.raises(ValueError, match="`averaging` must be off"):
-        parallel(horizon(averaging=True))
     with pytest.raises(ValueError, match="`keep_best` must be off"):
         parallel(horizon(keep_best=True))

@@ -13,6 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autolrs.core.settings import Settings
 from autolrs.pytorch.auto import _check
+from autolrs.pytorch.averaging import NAME as AVERAGER
+from autolrs.pytorch.averaging import Averager
 from autolrs.pytorch.batch import clone_batch, part_of_batch, size_of_batch
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, read_losses, scalar
@@ -55,6 +57,7 @@ class TorchTask(TorchHost):
         self.proportional_steps = proportional_steps(optimizer)
         self.trained_before = trained_before(model)
         self.stream = self._batches(1 << 30, lambda message: None)
+        self.averager: Averager | None = None
         self._rank, self._ranks = 0, 1
         self._loss: _Loss | None = None  # once it trains with others
 
@@ -105,8 +108,10 @@ class TorchTask(TorchHost):
     # PortableHost
 
     def prepare(self, settings: Settings, note: Callable[[str], None]) -> None:
-        """Cache as many batches for replay as the settings allow."""
+        """Cache as many batches for replay as the settings allow, and average the weights if they say so."""
         self.stream = self._batches(settings.replay_bytes, note)
+        if settings.averaging and "train_mode" not in self.optimizer.param_groups[0]:  # Schedule-Free averages itself
+            self._average()
 
     def step(self) -> Any:
         """One optimizer step on the next batch; its loss, unread where it is on a device."""
@@ -142,10 +147,18 @@ class TorchTask(TorchHost):
             raise ValueError(f"not a training state of autolrs: {error}") from error
         if not isinstance(state, dict) or state.get("autolrs_task") != 1:
             raise ValueError("not a training state of autolrs, or of a newer one")
+        if AVERAGER in state["host"]["tracked"]:  # also where nobody has prepared this, and the run is over
+            self._average()
         self.check(state["host"])
         self.ratios = list(state["ratios"])
         self.stream.load_state_dict(state["feed"])
         self.load(state["host"])  # after the data: reading forward draws random numbers
+
+    def _average(self) -> None:
+        """From now on; its state is part of the training's, so that probes and failed stretches put it back."""
+        if self.averager is None:
+            self.averager = Averager(self.model, self.optimizer)
+            self.tracked[AVERAGER], self.around_evaluate = self.averager, self.averager.averaged
 
     def _batches(self, limit: int, note: Callable[[str], None]) -> Batches:
         # Without `replay` nobody marks a position, and nothing is cached.

@@ -45,6 +45,10 @@ class PortableHost(TrainingHost, Protocol):
     settings), `read(losses) -> floats`, and `prepare(settings, note)`, called once, before all else. To train with
     others: `check_split(ranks)`, which may raise beforehand, and `spread(rank, ranks, wrap)`, after which a step is
     this rank's share of one (`pytorch/task.py`).
+
+    Where `settings.averaging` is on, `prepare` may make `averager`, a `run.averages.Averager` that the worker updates
+    after each step and finishes at the run's end. Its state is part of snapshots and of `dumps`; `evaluate` sees the
+    averaged weights, and with `raw=True` those that are trained. A host without one (or None) cannot average.
     """
 
     def dumps(self) -> bytes:

@@ -36,7 +36,7 @@ from autolrs.core.types import (
 from autolrs.run import durable
 from autolrs.run.files import save_schedule
 from autolrs.run.journal import Journal, JournalError
-from autolrs.run.worker import Handle, Introduction, Job
+from autolrs.run.worker import NO_AVERAGER, Handle, Introduction, Job
 
 ATTEMPTS = 3  # times that a command is issued before it is given up
 SLOW = 5.0  # times the usual pace: later than that a worker counts as a straggler, unless a time-out is stated
@@ -135,15 +135,22 @@ class Driver:
 
     # Beginning
 
-    def start(self, settings: Settings, versions: dict[str, str] | None = None) -> None:
-        """Begin a run. What is known of the optimizer, where it is not given, is what the training says."""
-        if settings.averaging:
-            raise ValueError("`averaging` must be off in a parallel run: only `AutoLRS` averages weights, got True")
+    def start(
+        self, settings: Settings, versions: dict[str, str] | None = None, *, plain: Settings | None = None
+    ) -> None:
+        """Begin a run. What is known of the optimizer, where it is not given, is what the training says.
+
+        `plain`: taken instead of `settings` where these average weights and the training cannot; None: an error.
+        """
         if settings.keep_best:
             raise ValueError(
                 f"`keep_best` must be off in a parallel run: only `AutoLRS` keeps a state, got {settings.keep_best!r}"
             )
         first = self.pool.introduce(settings)
+        if settings.averaging and not first.averages:
+            if plain is None:
+                raise ValueError(NO_AVERAGER)
+            settings = plain
         if settings.base_lr is None and first.base_lr:
             settings = settings.with_(base_lr=first.base_lr)
         if settings.strategy == "horizon":

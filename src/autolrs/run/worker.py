@@ -12,12 +12,18 @@ from typing import Any
 
 from autolrs.core.engine import State, Strategy
 from autolrs.core.settings import Settings
-from autolrs.core.types import Commit, Event, Probe
+from autolrs.core.types import Commit, Committed, Event, Probe
+from autolrs.run.averages import Averager, goes_into, hand_over
 from autolrs.run.comm import Comm
 from autolrs.run.host import PortableHost
 from autolrs.run.session import Session
 
 Handle = Any  # what a pool gives for a state that travels: the bytes themselves, or where they are kept
+
+NO_AVERAGER = (
+    "`averaging` must be off where the training has no averager (a PyTorch one has, unless its optimizer averages "
+    "itself), got True"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class Introduction:
     usual_lr: float | None = None
     proportional_steps: bool = False
     trained_before: bool = False
+    averages: bool = False
 
 
 class Worker:
@@ -68,7 +75,8 @@ class Worker:
 
         base_lr, usual_lr = (getattr(host, name, None) for name in ("base_lr", "usual_lr"))
         known = usual_lr, says("proportional_steps"), says("trained_before")
-        return Introduction(says("validation"), base_lr, host.dumps(), *known)
+        averages = getattr(host, "averager", None) is not None
+        return Introduction(says("validation"), base_lr, host.dumps(), *known, averages)
 
     def run(self, job: Job, fetch: Callable[[Handle], bytes]) -> tuple[list[Event], bytes | None]:
         """Carry `job` out: its events, and its end state where that is needed. `fetch` gets a state that travelled."""
@@ -112,9 +120,12 @@ class _Errand(Session):
         read = getattr(host, "read", None)
         super().__init__(host, settings, job.strategy, validation=validation, stream=stream, read=read, comm=comm)
         self.trainer = host
+        self.averager: Averager | None = getattr(host, "averager", None) if settings.averaging else None
+        if settings.averaging and self.averager is None:  # a run that others began
+            raise ValueError(NO_AVERAGER)
         self.begun = True
         self.events: list[Event] = []
-        self.listeners.append(lambda event: self.events.append(event))
+        self.listeners.append(self._on_event)
 
     def move(self, data: bytes, probe: int | None = None) -> None:
         """Stand at another state: a stage's beginning, or the end of that probe."""
@@ -127,8 +138,17 @@ class _Errand(Session):
     def carry_out(self, command: Probe | Commit) -> None:
         """Train until the command is answered."""
         self._perform(command)
+        averager = self.averager
         while self.command is not None:
-            self.step(self.trainer.step())
+            loss = self.trainer.step()
+            if averager is not None and goes_into(averager, self):
+                averager.update()
+            self.step(loss)
+
+    def _on_event(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, Committed) and self.averager is not None and self.state.steps_left == 0:
+            hand_over(self.averager, self, self.trainer)  # before the end state is dumped
 
     def _next(self) -> None:
         """The driver decides."""
