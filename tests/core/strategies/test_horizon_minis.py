@@ -34,6 +34,22 @@ def test_from_the_lowest_lr_on_that_did_harm_nothing_is_trusted(ends, octave, tr
     assert sorted(o for o, short in responses(state).items() if math.isfinite(short)) == trusted
 
 
+def test_a_rise_that_the_calmest_runs_batches_explain_is_no_harm():
+    """A new head says the same of all batches at first, so that nothing differs; once it has moved, they do."""
+
+    def end(octave, loss, noise):
+        return (octave, loss, *(loss + noise * (-1) ** i for i in range(8)))
+
+    def trusted(*ends):
+        tried = responses(searched([end(*one) for one in ends]))
+        return sorted(octave for octave, short in tried.items() if math.isfinite(short))
+
+    assert trusted((-2, 2.2, 0.0), (-3, 2.2, 0.0)) == []
+    assert trusted((-2, 2.2, 0.2), (-3, 2.2, 0.2)) == [-3, -2]
+    assert trusted((-2, 2.2, 0.2), (-3, 1.9, 0.0)) == [-3], "how much batches differ is known from the calmer one"
+    assert trusted((-2, 9.0, 0.2), (-3, 2.2, 0.2)) == [-3]
+
+
 def test_from_a_ridge_on_nothing_is_trusted():
     # Of a deep network whose miniature runs have learned too little to tell; a whole run wants .005 there.
     found = searched([(-2, 1.2), (-3, 1.01), (-1, 1.0)])

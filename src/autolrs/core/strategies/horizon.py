@@ -86,7 +86,7 @@ UNUSUAL = 4.0  # octaves from what is usual: 2 to 3 by chance in short searches,
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 BELOW_EDGE = -4.5  # octaves, where miniature runs tell nothing: best in the mean of development tasks at 600 steps
 BELOW_EDGE_SLOWLY = -3.5  # the same after the longest warm-up
-BELOW_EDGE_TRAINED = -7.0  # the same of a network that was trained before, but for SGD's: what it knows breaks sooner
+BELOW_EDGE_TRAINED = -6.0  # the same of a network that was trained before, but for SGD's: what it knows breaks sooner
 
 
 class Horizon:
@@ -366,7 +366,7 @@ def _half_way(state: State, found: float) -> tuple[float, str]:
 
     Where these lie too far apart, the case is another one, as that of a network that was trained before.
     """
-    usual = None if by_edge(state) and _is_fine_tuned(state.settings) else state.settings.usual_lr
+    usual = None if _is_fine_tuned(state.settings) else state.settings.usual_lr
     if usual is None or not is_short(state.settings) or abs(math.log2(usual / found)) > UNUSUAL:
         return found, ""
     octaves = _within(math.log2(usual / found) / 2, -1.0, 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 import numpy as np
 
@@ -80,7 +81,11 @@ def _trained(probe: Probed | Aborted) -> float:
 
 def tail(losses: Sequence[float]) -> float:
     """The mean of the last ones, where a miniature run's LR is small."""
-    return float(np.mean(losses[-max(1, round(TAIL * len(losses))) :]))
+    return float(np.mean(losses[-_in_tail(losses) :]))
+
+
+def _in_tail(losses: Sequence[float]) -> int:
+    return max(1, round(TAIL * len(losses)))
 
 
 def lowest(state: State) -> float:
@@ -105,18 +110,32 @@ def learned(state: State) -> bool:
 
 
 def noise(state: State) -> float:
-    """The standard deviation of a loss of the ramp, from batch to batch.
+    """The standard deviation of a loss of the ramp, from batch to batch."""
+    return _noise(state.probes[0].losses)
 
-    By the median of second differences: what the ramp learns, and where it breaks out, does not count.
+
+def _noise(losses: Sequence[float]) -> float:
+    """The standard deviation of losses from one to the next.
+
+    By the median of second differences: what is learned meanwhile, and where it breaks out, does not count.
     """
-    losses = np.array([*filter(math.isfinite, state.probes[0].losses)])
-    return float(np.median(np.abs(np.diff(losses, n=2)))) / SECOND_DIFFERENCE if losses.size > 2 else 0.0
+    finite = np.array([*filter(math.isfinite, losses)])
+    return float(np.median(np.abs(np.diff(finite, n=2)))) / SECOND_DIFFERENCE if finite.size > 2 else 0.0
 
 
 def _harmful(state: State, probe: Probed | Aborted) -> bool:
-    """Whether a miniature run ended far above the losses that the ramp began with, when its LR was next to 0."""
+    """Whether a miniature run ended far above the losses that the ramp began with, when its LR was next to 0.
+
+    A new head says the same of every batch, whose losses do not differ then; once it has moved, they do. So it must lie
+    above them by three standard errors of the calmest run's tail as well.
+    """
     losses = probe.checks if isinstance(probe, Probed) else probe.losses
-    return bool(losses) and not tail(losses) <= far_above(state)
+    moved = min((_noise(p.checks) / math.sqrt(_in_tail(p.checks)) for p in minis(state) if _is_whole(p)), default=0.0)
+    return bool(losses) and not tail(losses) <= max(far_above(state), max(_first(state), default=math.inf) + 3 * moved)
+
+
+def _is_whole(probe: Probed | Aborted) -> TypeGuard[Probed]:
+    return isinstance(probe, Probed) and len(probe.checks) > 2
 
 
 def far_above(state: State) -> float:
