@@ -351,6 +351,22 @@ def case_sgd_is_known_by_its_steps_unless_the_user_says_otherwise():
         assert not known(keras.optimizers.SGD(0.1), proportional_steps=False)
 
 
+def case_a_network_that_was_trained_before_is_known_by_its_norms():
+    def known(moved=False, **more):
+        model = keras.Sequential([keras.layers.Input((6,)), keras.layers.LayerNormalization(), keras.layers.Dense(3)])
+        model.compile(keras.optimizers.Adam(1e-3), make().loss)
+        if moved:
+            model.layers[0].gamma.assign([1.0, 0.9, 1.1, 1.0, 1.0, 1.0])
+        auto = callback(HORIZON, **more)
+        model.fit(X, Y, epochs=1, callbacks=[auto], **FIT)
+        return auto.session.state.settings.trained_before
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `fit` ends early
+        assert not known() and known(moved=True)
+        assert not known(moved=True, trained_before=False) and known(trained_before=True)
+
+
 def case_a_loss_that_is_not_finite_undoes_the_stretch():
     model, auto, events = make(), callback(HORIZON), []
     broken = [False]

@@ -11,12 +11,12 @@ import jax
 
 import autolrs
 from autolrs.core import averaging
-from autolrs.core.engine import State, Strategy, fold
+from autolrs.core.engine import State, Strategy
 from autolrs.core.types import Committed, Event, Extended, Finished, Resumed
-from autolrs.jax_.averaging import Params, find
+from autolrs.jax_.averaging import Averager, Params, find
 from autolrs.jax_.host import JaxHost, copy_tree, read_losses
 from autolrs.jax_.hyperparams import averages_itself
-from autolrs.run import archive, files, journal
+from autolrs.run import archive, files
 from autolrs.run.averages import goes_into, hand_over
 from autolrs.run.facade import Facade
 from autolrs.run.replay import Batches
@@ -73,14 +73,8 @@ class AutoLRS(Facade):
         if horizon:
             settings.setdefault("keep_best", "auto")
         wanted = horizon and averaging.by_default(total_steps) and not averages_itself(self.host.state)
-        self._remarks = [_UNKNOWN] if wanted and averager is None and "averaging" not in settings else []
-        began = _recorded(self.run_dir) if resume else None
-        usual = wanted and averager is not None if began is None else began.settings.averaging
-        averages = settings.setdefault("averaging", usual)
-        if began is not None:  # first, because other settings go by it
-            files.check_same_run(str(run_dir), began, {"averaging": averages}, began.validation)
-        if averages and averager is None:
-            raise ValueError(f"`averaging` needs to know the weights, got params=None: {_GIVE_PARAMS}")
+        if settings.get("averaging"):
+            _check_known(averager)
         self._checkpoint_every, self._commits = checkpoint_every, 0
         self._feed: Batches | None = None
         self._feed_state: dict[str, Any] | None = None
@@ -92,11 +86,14 @@ class AutoLRS(Facade):
             resume=resume,
             read=read_losses,
             versions={"autolrs": autolrs.__version__, "jax": jax.__version__},
+            known={"averaging": wanted and averager is not None},
             **{"total_steps": total_steps, "lr": lr, "seed": seed, **settings},
         )
         self.session.listeners.append(self._on_event)
         self.session.hand_over = self.restore_best
-        self._averager = averager if self.settings.averaging else None
+        unknown = wanted and averager is None and "averaging" not in settings and not self._found
+        self._remarks = [_UNKNOWN] if unknown else []
+        self._averager = _check_known(averager) if self.settings.averaging else None
         if self._averager is not None:  # its state is part of the training's: probes and failed stretches put it back
             self.host.tracked, self.host.around_evaluate = self._averager, self._averager.averaged
         if self._found and self.run_dir is not None and (self.run_dir / NAME).exists():
@@ -243,10 +240,10 @@ class AutoLRS(Facade):
             archive.save(self.run_dir / NAME, self._tree())
 
 
-def _recorded(run_dir: Path | None) -> State | None:
-    """The run that a folder holds, where it holds one: it goes on as it began, whatever is the default by now."""
-    events = journal.read(run_dir) if run_dir is not None and (run_dir / journal.NAME).is_file() else []
-    return fold(events) if events else None
+def _check_known(averager: Averager | None) -> Averager:
+    if averager is None:
+        raise ValueError(f"`averaging` needs to know the weights, got params=None: {_GIVE_PARAMS}")
+    return averager
 
 
 def fit(

@@ -22,7 +22,7 @@ from autolrs.core.schedule import Schedule
 from autolrs.core.types import Committed, Event, Resumed
 from autolrs.keras_.averaging import Averager, averages_itself
 from autolrs.keras_.data import ArrayBatches, ProbeBatches, size_of_batch
-from autolrs.keras_.host import KerasHost
+from autolrs.keras_.host import KerasHost, trained_before
 from autolrs.run import archive, files
 from autolrs.run.averages import goes_into, hand_over
 from autolrs.run.start import open_session
@@ -194,8 +194,7 @@ class AutoLRS(keras.callbacks.Callback):
     # Inside
 
     def _open(self, host: KerasHost) -> None:
-        options = {**self._defaults(host), **self._options}
-        if options.get("averaging") and averages_itself(host.optimizer):
+        if self._options.get("averaging") and averages_itself(host.optimizer):
             raise ValueError("`averaging` must be off with an optimizer that averages itself, got averaging=True")
         self.session, self._found = open_session(
             host,
@@ -205,8 +204,8 @@ class AutoLRS(keras.callbacks.Callback):
             resume=self._resume,
             read=lambda losses: [float(loss) for loss in losses],
             versions={"autolrs": autolrs.__version__, "keras": keras.__version__, "backend": keras.backend.backend()},
-            known={"base_lr": host.lr() or None, "proportional_steps": host.proportional_steps},
-            **options,
+            known=self._known(host),
+            **self._options,
         )
         if self.session.state.settings.averaging:
             host.averager = self._averager = Averager(host)
@@ -223,11 +222,12 @@ class AutoLRS(keras.callbacks.Callback):
         if settings.replay:
             self.session.stream = self._feed
 
-    def _defaults(self, host: KerasHost) -> dict[str, Any]:
-        name = self._strategy if isinstance(self._strategy, str) else self._strategy.name
-        if name != "horizon":
-            return {}
-        return {"averaging": averaging.by_default(self._options["total_steps"]) and not averages_itself(host.optimizer)}
+    def _known(self, host: KerasHost) -> dict[str, Any]:
+        found = {"base_lr": host.lr() or None, "proportional_steps": host.proportional_steps}
+        if getattr(self._strategy, "name", self._strategy) != "horizon":
+            return found
+        averages = averaging.by_default(self._options["total_steps"]) and not averages_itself(host.optimizer)
+        return {**found, "trained_before": trained_before(host.model), "averaging": averages}
 
     def _count(self, loss: float) -> None:
         """Count a step, which goes into the average first: where a stretch ends, that is saved or handed over."""

@@ -317,6 +317,14 @@ class KerasHost:
         self._put_average(average or None)
 
 
+def trained_before(model: Any) -> bool:
+    """Whether most of the model's normalising layers have scales that differ: they all begin as ones."""
+    layers = model._flatten_layers(include_self=False)
+    scales = [getattr(layer, "gamma", None) for layer in layers if "Normalization" in type(layer).__name__]
+    told = [_numpy(scale) for scale in scales if scale is not None]
+    return 2 * sum(bool((scale != scale.flat[0]).any()) for scale in told) > len(told)
+
+
 def _check(model: Any) -> None:
     if not model.compiled or model.optimizer is None:
         raise ValueError("the model must be compiled with an optimizer before `fit`")

@@ -286,8 +286,10 @@ class AutoLRS(Facade):
         saved = State.from_json(state_dict["session"]["state"])
         # What the optimizer says is only remembered, and an extended run's budget is the checkpoint's.
         remembered = {"base_lr", "usual_lr", "proportional_steps", "trained_before", "total_steps"}
-        if "averaging" not in self._given:  # by default it depends on the budget
-            remembered |= {"averaging", *AVERAGING_DEFAULTS} - self._given
+        remembered |= {
+            "averaging",
+            *AVERAGING_DEFAULTS,
+        } - self._given  # it goes by the budget, they by it
         given = {k: v for k, v in self.settings.to_dict().items() if k not in remembered}
         if given["evaluate_cost"] is None:  # the checkpoint's may have been weighed
             del given["evaluate_cost"]
@@ -471,7 +473,7 @@ class AutoLRS(Facade):
 
 
 def _defaults(optimizer: torch.optim.Optimizer, total_steps: int | None) -> dict[str, Any]:
-    """Here and not in the core: other frameworks' adapters do not average, and leave the best state to callbacks."""
+    """Here and not in the core: other adapters ask other things of their frameworks, or leave some of it to these."""
     if "train_mode" in optimizer.param_groups[0]:  # Schedule-Free averages itself, and wants no decay
         return {"averaging": False, "decay_to": 1.0, "keep_best": "auto"}
     averages = averaging.by_default(total_steps)

@@ -13,7 +13,7 @@ import scipy
 
 from autolrs.core import strategies
 from autolrs.core.engine import Strategy, fold
-from autolrs.core.settings import Settings
+from autolrs.core.settings import AVERAGING_DEFAULTS, Settings
 from autolrs.run.files import check_same_run
 from autolrs.run.host import Host
 from autolrs.run.journal import NAME, Journal
@@ -34,8 +34,8 @@ def open_session(
 ) -> tuple[Session, bool]:
     """The session, not begun, and whether `run_dir` holds events of its run; those must be of the same settings.
 
-    `known` are settings by the optimizer: of a run that goes on they stay what they were when it began, unless the user
-    gives them.
+    `known` are settings by the training and its length: of a run that goes on they stay what they were when it began,
+    unless the user gives them.
     """
     chosen = strategies.get(strategy) if isinstance(strategy, str) else strategy
     settings = Settings.make(strategy=chosen.name, **{**known, **values})
@@ -45,7 +45,8 @@ def open_session(
         journal, events = Journal.reopen(run_dir)
         if events:
             recorded = fold(events)
-            given = {name: value for name, value in settings.to_dict().items() if name in values or name not in known}
+            remembered = {*known, *AVERAGING_DEFAULTS} - values.keys()  # the latter go by `averaging`
+            given = {name: value for name, value in settings.to_dict().items() if name not in remembered}
             check_same_run(str(run_dir), recorded, given, validation)
             settings, found = recorded.settings, True
     elif run_dir is not None:

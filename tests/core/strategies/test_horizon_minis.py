@@ -40,14 +40,15 @@ def test_a_rise_that_the_calmest_runs_batches_explain_is_no_harm():
     def end(octave, loss, noise):
         return (octave, loss, *(loss + noise * (-1) ** i for i in range(8)))
 
-    def trusted(*ends):
-        tried = responses(searched([end(*one) for one in ends]))
+    def trusted(*ends, **settings):
+        tried = responses(searched([end(*one) for one in ends], **settings))
         return sorted(octave for octave, short in tried.items() if math.isfinite(short))
 
     assert trusted((-2, 2.2, 0.0), (-3, 2.2, 0.0)) == []
     assert trusted((-2, 2.2, 0.2), (-3, 2.2, 0.2)) == [-3, -2]
     assert trusted((-2, 2.2, 0.2), (-3, 1.9, 0.0)) == [-3], "how much batches differ is known from the calmer one"
     assert trusted((-2, 9.0, 0.2), (-3, 2.2, 0.2)) == [-3]
+    assert trusted((-2, 2.2, 0.2), (-3, 2.2, 0.2), proportional_steps=True) == [], "its swings are its own"
 
 
 def test_from_a_ridge_on_nothing_is_trusted():

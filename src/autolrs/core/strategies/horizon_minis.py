@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TypeGuard
 
 import numpy as np
 
@@ -127,15 +126,12 @@ def _harmful(state: State, probe: Probed | Aborted) -> bool:
     """Whether a miniature run ended far above the losses that the ramp began with, when its LR was next to 0.
 
     A new head says the same of every batch, whose losses do not differ then; once it has moved, they do. So it must lie
-    above them by three standard errors of the calmest run's tail as well.
+    above them by three standard errors of the calmest run's tail as well. Not with SGD, whose swings are its own.
     """
     losses = probe.checks if isinstance(probe, Probed) else probe.losses
-    moved = min((_noise(p.checks) / math.sqrt(_in_tail(p.checks)) for p in minis(state) if _is_whole(p)), default=0.0)
+    ends = [p.checks for p in minis(state) if isinstance(p, Probed) and not state.settings.proportional_steps]
+    moved = min((_noise(checks) / math.sqrt(_in_tail(checks)) for checks in ends if checks), default=0.0)
     return bool(losses) and not tail(losses) <= max(far_above(state), max(_first(state), default=math.inf) + 3 * moved)
-
-
-def _is_whole(probe: Probed | Aborted) -> TypeGuard[Probed]:
-    return isinstance(probe, Probed) and len(probe.checks) > 2
 
 
 def far_above(state: State) -> float:
