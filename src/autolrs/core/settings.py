@@ -113,7 +113,7 @@ class Settings:
     horizon_shift: float = 1.1  # octaves by which a whole run usually wants a lower peak; .85 with averaging
     warmup_fraction: float | Literal["auto"] = 0.05  # of the run, unless warmup_steps is given; "auto" with "horizon"
     hold_until: float = 0.0  # share of the run after which the peak begins to decay; .5 with averaging
-    averaging: bool = False  # train near the average of the weights and end with it; True in PyTorch with "horizon"
+    averaging: bool = False  # train near the average of the weights and end with it; "horizon" does by default
     decay_to: float = 0.0  # end of the decay as a share of the peak; .1 with averaging; 1 is none: Schedule-Free's
     replan_at: tuple[float, ...] = ()  # shares of the run at which probes ask for a higher LR; no gain was measured
     usual_lr: float | None = None  # what such an optimizer usually wants on such a model; short runs go half-way there

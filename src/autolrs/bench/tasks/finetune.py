@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from autolrs.bench.models.bert import Bert, Classifier, Pretraining
+from autolrs.bench.models.bert import Classifier, Pretraining
 from autolrs.bench.models.vgg import VGG16
 from autolrs.bench.tasks import _pictures, _wordpiece, autoencoder, bert, data, images
 from autolrs.bench.tasks._fine_tuning import labelled, padded
@@ -34,20 +34,44 @@ LONGEST = 32  # tokens of a verse
 BOOKS = (5852, 7018, 4785, 5490, 4786, 3171)
 
 
-def trained(bundle: Bundle, steps: int, lr: float) -> nn.Module:
-    """The model after an ordinary training, by a linear schedule."""
-    with seeded(SEED):  # dropout draws
-        scheduler = linear(bundle.optimizer, lr, steps)
-        epochs = chain.from_iterable(repeat(bundle.loader))
-        for done, batch in enumerate(islice(epochs, steps)):
-            bundle.advance(done)
-            bundle.optimizer.zero_grad()
-            bundle.loss(batch).backward()  # type: ignore[no-untyped-call]
-            if bundle.clip:
-                nn.utils.clip_grad_norm_(bundle.model.parameters(), bundle.clip)
-            bundle.optimizer.step()
-            scheduler.step()
-    return bundle.model
+Make = Callable[[int], nn.Module]  # from the steps of the earlier training
+
+
+def earlier(build: Callable[[int], Bundle], lr: float) -> Make:
+    """What an ordinary training makes of a task's model, by a linear schedule; once for each number of steps."""
+
+    @lru_cache
+    def trained(steps: int) -> nn.Module:
+        bundle = build(SEED)
+        with seeded(SEED):  # dropout draws
+            scheduler = linear(bundle.optimizer, lr, steps)
+            epochs = chain.from_iterable(repeat(bundle.loader))
+            for done, batch in enumerate(islice(epochs, steps)):
+                bundle.advance(done)
+                bundle.optimizer.zero_grad()
+                bundle.loss(batch).backward()  # type: ignore[no-untyped-call]
+                if bundle.clip:
+                    nn.utils.clip_grad_norm_(bundle.model.parameters(), bundle.clip)
+                bundle.optimizer.step()
+                scheduler.step()
+        return bundle.model
+
+    return trained
+
+
+# Optimizers
+
+
+def _adamw(net: nn.Module) -> Optimizer:
+    return AdamW(net.parameters(), lr=1e-3, weight_decay=0.01)
+
+
+def _adam(net: nn.Module) -> Optimizer:
+    return Adam(net.parameters(), lr=1e-3)
+
+
+def _momentum(net: nn.Module) -> Optimizer:
+    return SGD(net.parameters(), lr=0.1, momentum=0.9)
 
 
 # Pictures
@@ -65,24 +89,8 @@ def enlarged_digits(flat: bool = False) -> Split:
     return Split(*((x, x.flatten(1) if flat else y) for x, y in parts))
 
 
-@lru_cache
-def _vit(steps: int) -> nn.Module:
-    return trained(images.build_vit(SEED), steps, 4e-3)
-
-
-@lru_cache
-def _cnn(steps: int) -> nn.Module:
-    return trained(images.build_cnn(SEED), steps, 5e-2)
-
-
-@lru_cache
-def _mlp(steps: int) -> nn.Module:
-    return trained(images.build_mlp(SEED), steps, 4e-3)
-
-
-@lru_cache
-def _autoencoder(steps: int) -> nn.Module:
-    return trained(autoencoder.build(SEED), steps, 1e-2)
+_vit, _cnn = earlier(images.build_vit, 4e-3), earlier(images.build_cnn, 5e-2)
+_mlp, _autoencoder = earlier(images.build_mlp, 4e-3), earlier(autoencoder.build, 1e-2)
 
 
 @lru_cache
@@ -100,13 +108,11 @@ def _halves() -> tuple[Split, Split]:
     )  # type: ignore[return-value]
 
 
-@lru_cache
-def _vgg(steps: int) -> nn.Module:
-    small = partial(VGG16, 5, 0.125)
-    return trained(supervised(_halves()[0], SEED, 32, small, _momentum), steps, 2e-2)
+def _build_vgg(seed: int) -> Bundle:
+    return supervised(_halves()[0], seed, 32, partial(VGG16, 5, 0.125), _momentum)
 
 
-Make = Callable[[int], nn.Module]  # from the steps of the earlier training
+_vgg = earlier(_build_vgg, 2e-2)
 
 
 def _with_new_head(make: Make) -> Make:
@@ -152,26 +158,10 @@ def _transformer_of(size: int) -> nn.Module:
     return Transformer(size, 32)
 
 
-@lru_cache
-def _transformer(steps: int) -> nn.Module:
-    return trained(_speak(0, (8, 32), _transformer_of, _adamw)(SEED), steps, 8e-3)
-
-
-@lru_cache
-def _lstm(steps: int) -> nn.Module:
-    return trained(_speak(0, (16, 24), partial(Recurrent, nn.LSTM), _momentum)(SEED), steps, 1.0)
-
-
-@lru_cache
-def _gru(steps: int) -> nn.Module:
-    return trained(_speak(0, (16, 24), partial(Recurrent, nn.GRU), _adamw)(SEED), steps, 8e-3)
-
-
-@lru_cache
-def _bert(steps: int) -> Bert:
-    net = trained(bert._small(SEED), steps, 4e-3)
-    assert isinstance(net, Pretraining)
-    return net.bert
+_transformer = earlier(_speak(0, (8, 32), _transformer_of, _adamw), 8e-3)
+_lstm = earlier(_speak(0, (16, 24), partial(Recurrent, nn.LSTM), _momentum), 1.0)
+_gru = earlier(_speak(0, (16, 24), partial(Recurrent, nn.GRU), _adamw), 8e-3)
+_pretraining = earlier(bert._small, 4e-3)
 
 
 @lru_cache
@@ -196,26 +186,13 @@ class _Reader(nn.Module):
 
     def __init__(self, classes: int, steps: int) -> None:
         super().__init__()
-        self.net = Classifier(copy.deepcopy(_bert(steps)), classes)
+        before = _pretraining(steps)
+        assert isinstance(before, Pretraining)
+        self.net = Classifier(copy.deepcopy(before.bert), classes)
 
     def forward(self, rows: Tensor) -> Tensor:
         logits: Tensor = self.net(rows[:, 0], rows[:, 1])
         return logits
-
-
-# Optimizers
-
-
-def _adamw(net: nn.Module) -> Optimizer:
-    return AdamW(net.parameters(), lr=1e-3, weight_decay=0.01)
-
-
-def _adam(net: nn.Module) -> Optimizer:
-    return Adam(net.parameters(), lr=1e-3)
-
-
-def _momentum(net: nn.Module) -> Optimizer:
-    return SGD(net.parameters(), lr=0.1, momentum=0.9)
 
 
 def _task(

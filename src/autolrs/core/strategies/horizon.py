@@ -366,7 +366,7 @@ def _half_way(state: State, found: float) -> tuple[float, str]:
 
     Where these lie too far apart, the case is another one, as that of a network that was trained before.
     """
-    usual = None if _is_fine_tuned(state.settings) else state.settings.usual_lr
+    usual = None if by_edge(state) and _is_fine_tuned(state.settings) else state.settings.usual_lr
     if usual is None or not is_short(state.settings) or abs(math.log2(usual / found)) > UNUSUAL:
         return found, ""
     octaves = _within(math.log2(usual / found) / 2, -1.0, 1.0)
