@@ -181,8 +181,8 @@ def test_where_miniature_runs_tell_the_peak_an_earlier_training_changes_nothing(
 
 def test_what_is_usual_of_new_networks_is_not_asked_of_old_ones_that_go_by_the_edge():
     much = [(-2, 0.5), (-3, 0.51), (-1, 0.6)]
-    for minis, before, usual in ((NOTHING, False, True), (NOTHING, True, False), (much, True, True)):
-        state = searched(minis, trained_before=before, total=600, averaging=True, usual_lr=0.02)
+    for ends, before, usual in ((NOTHING, False, True), (NOTHING, True, False), (much, True, True)):
+        state = searched(ends, trained_before=before, total=600, averaging=True, usual_lr=0.02)
         assert ("which is usual" in choose(state)[1]) == usual
 
 
