@@ -1,4 +1,4 @@
-"""The Keras adapter: the cases of `keras_cases.py` on each backend, runs that are killed, the example, Keras's absence.
+"""The Keras adapter: the cases of two files on each backend, runs that are killed, the example, Keras's absence.
 
 Each backend has a process of its own: Keras knows one backend a process, and JAX's threads do not go with forks.
 """
@@ -18,7 +18,8 @@ from helpers import TOY, assert_toys_agree, toy_in_numpy
 
 pytestmark = pytest.mark.timeout(900)  # a backend's cases run in one process, minutes of it on a busy machine
 HERE = Path(__file__).parent
-CASES = re.findall(r"^def ((?:tensorflow_)?case_\w+)", (HERE / "keras_cases.py").read_text(), re.MULTILINE)
+TEXT = "".join((HERE / name).read_text() for name in ("keras_cases.py", "keras_averaging_cases.py"))
+CASES = re.findall(r"^def ((?:tensorflow_)?case_\w+)", TEXT, re.MULTILINE)
 
 
 def on(backend, *values):

@@ -284,12 +284,10 @@ class AutoLRS(Facade):
             raise ValueError(f"not a state dict of AutoLRS, or of a newer one: version {state_dict.get('autolrs')!r}")
         state_dict = own(state_dict, self.comm, self.host.rng.get())
         saved = State.from_json(state_dict["session"]["state"])
-        # What the optimizer says is only remembered, and an extended run's budget is the checkpoint's.
+        # What model and optimizer say is only remembered. An extended run's budget is the checkpoint's, and by default
+        # averaging, with all that goes with it, depends on the budget.
         remembered = {"base_lr", "usual_lr", "proportional_steps", "trained_before", "total_steps"}
-        remembered |= {
-            "averaging",
-            *AVERAGING_DEFAULTS,
-        } - self._given  # it goes by the budget, they by it
+        remembered |= {"averaging", *AVERAGING_DEFAULTS} - self._given
         given = {k: v for k, v in self.settings.to_dict().items() if k not in remembered}
         if given["evaluate_cost"] is None:  # the checkpoint's may have been weighed
             del given["evaluate_cost"]
