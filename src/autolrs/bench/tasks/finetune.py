@@ -37,26 +37,27 @@ BOOKS = (5852, 7018, 4785, 5490, 4786, 3171)
 Make = Callable[[int], nn.Module]  # from the steps of the earlier training
 
 
+@lru_cache
+def trained(build: Callable[[int], Bundle], lr: float, steps: int) -> nn.Module:
+    """What an ordinary training makes of a task's model, by a linear schedule."""
+    bundle = build(SEED)
+    with seeded(SEED):  # dropout draws
+        scheduler = linear(bundle.optimizer, lr, steps)
+        epochs = chain.from_iterable(repeat(bundle.loader))
+        for done, batch in enumerate(islice(epochs, steps)):
+            bundle.advance(done)
+            bundle.optimizer.zero_grad()
+            bundle.loss(batch).backward()  # type: ignore[no-untyped-call]
+            if bundle.clip:
+                nn.utils.clip_grad_norm_(bundle.model.parameters(), bundle.clip)
+            bundle.optimizer.step()
+            scheduler.step()
+    return bundle.model
+
+
 def earlier(build: Callable[[int], Bundle], lr: float) -> Make:
-    """What an ordinary training makes of a task's model, by a linear schedule; once for each number of steps."""
-
-    @lru_cache
-    def trained(steps: int) -> nn.Module:
-        bundle = build(SEED)
-        with seeded(SEED):  # dropout draws
-            scheduler = linear(bundle.optimizer, lr, steps)
-            epochs = chain.from_iterable(repeat(bundle.loader))
-            for done, batch in enumerate(islice(epochs, steps)):
-                bundle.advance(done)
-                bundle.optimizer.zero_grad()
-                bundle.loss(batch).backward()  # type: ignore[no-untyped-call]
-                if bundle.clip:
-                    nn.utils.clip_grad_norm_(bundle.model.parameters(), bundle.clip)
-                bundle.optimizer.step()
-                scheduler.step()
-        return bundle.model
-
-    return trained
+    """The same from the steps alone; once for each number of them."""
+    return partial(trained, build, lr)
 
 
 # Optimizers
