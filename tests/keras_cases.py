@@ -349,18 +349,19 @@ def case_sgd_is_known_by_its_steps_unless_the_user_says_otherwise():
 
 
 def case_a_network_that_was_trained_before_is_known_by_its_norms():
-    def known(moved=False, **more):
-        model = keras.Sequential([keras.layers.Input((6,)), keras.layers.LayerNormalization(), keras.layers.Dense(3)])
+    def known(moved=False, norm=keras.layers.LayerNormalization, **more):
+        model = keras.Sequential([keras.layers.Input((6,)), norm(), keras.layers.Dense(3)])
         model.compile(keras.optimizers.Adam(1e-3), make().loss)
         if moved:
-            model.layers[0].gamma.assign([1.0, 0.9, 1.1, 1.0, 1.0, 1.0])
+            model.layers[0].weights[0].assign([1.0, 0.9, 1.1, 1.0, 1.0, 1.0])
         auto = callback(HORIZON, **more)
         model.fit(X, Y, epochs=1, callbacks=[auto], **FIT)
         return auto.session.state.settings.trained_before
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `fit` ends early
-        assert not known() and known(moved=True)
+        for norm in (keras.layers.LayerNormalization, keras.layers.BatchNormalization, keras.layers.RMSNormalization):
+            assert not known(norm=norm) and known(norm=norm, moved=True)
         assert not known(moved=True, trained_before=False) and known(trained_before=True)
 
 

@@ -319,9 +319,8 @@ class KerasHost:
 
 def trained_before(model: Any) -> bool:
     """Whether most of the model's normalising layers have scales that differ: they all begin as ones."""
-    layers = model._flatten_layers(include_self=False)
-    scales = [getattr(layer, "gamma", None) for layer in layers if "Normalization" in type(layer).__name__]
-    told = [_numpy(scale) for scale in scales if scale is not None]
+    norms = [layer for layer in model._flatten_layers(include_self=False) if "Normalization" in type(layer).__name__]
+    told = [_numpy(weight) for norm in norms for weight in norm.weights if weight.name in ("gamma", "scale")]
     return 2 * sum(bool((scale != scale.flat[0]).any()) for scale in told) > len(told)
 
 
