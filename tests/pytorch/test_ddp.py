@@ -114,7 +114,7 @@ def test_rank_0_alone_writes_the_journal_and_every_rank_its_own_state(ranks, fol
 
 def test_the_example_trains(tmp_path):
     example = Path(__file__).parents[2] / "examples" / "ddp_digits.py"
-    for attempt in ("first", "second"):
+    for attempt in ("first", "second", "third"):
         args = command(example, "--steps", 60, "--run-dir", tmp_path / attempt)
         done = subprocess.run(args, env=environment(), capture_output=True, text=True, timeout=120)
         if "(SIGABRT)" not in done.stderr:  # torch's tear-down now and then aborts a rank that has done all: `ranks.py`
