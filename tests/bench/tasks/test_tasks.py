@@ -15,11 +15,13 @@ pytest.importorskip("sklearn")
 from autolrs.bench.tasks import (  # noqa: E402 - torch and sklearn may be missing
     PAPER_TASKS,
     TASKS,
+    _pictures,
     _task,
     data,
     finetune,
     images,
     language,
+    ordinary,
     short,
 )
 from autolrs.bench.tasks.digits import build_cnn  # noqa: E402
@@ -43,6 +45,8 @@ ELSEWHERE = {
     **dict.fromkeys((f"finetune-{name}" for name in ("vgg-sgd", "vgg")), "bench data cifar10"),
 }
 FINETUNE = [task.name for task in finetune.FINETUNE]
+ORDINARY = [task.name for task in ordinary.ORDINARY]
+ELSEWHERE.update(dict.fromkeys(ORDINARY, "bench data cifar10"))
 
 
 @pytest.fixture
@@ -53,6 +57,7 @@ def bare_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda program: None)
     made = (short.taught, short.formula, short.clusters, short.copied_digits)
     made += tuple(one for one in vars(finetune).values() if hasattr(one, "cache_clear"))
+    made += (ordinary.pictures, _pictures.cifar10)
     readers = (data.fashion_mnist, data.king_james_bible, data.shakespeare, data.digits, data.table, *made)
     for reader in readers:
         reader.cache_clear()
@@ -78,7 +83,7 @@ def test_every_task_is_known_by_its_name_and_has_a_sane_budget():
         assert 0 < task.lr[0] < task.lr[1] and task.total_steps >= 100
     held_out = {name for name, task in TASKS.items() if task.held_out}
     headline = {"digits-cnn", "fashion-vit", "shakespeare-gru", "resnet50-imagenet"}
-    assert held_out == {*headline, *TABLES, *SHORT[9:], *FINETUNE[4:]}
+    assert held_out == {*headline, *TABLES, *SHORT[9:], *FINETUNE[4:], *ORDINARY[4:]}
 
 
 def test_a_small_task_has_a_smoke_test_and_no_paper_profile():
@@ -217,6 +222,11 @@ def made_up(bare_machine):
         labels = torch.randint(10, (count,), generator=generator, dtype=torch.uint8)
         (root / f"{part}-images-idx3-ubyte.gz").write_bytes(idx(pixels))
         (root / f"{part}-labels-idx1-ubyte.gz").write_bytes(idx(labels))
+    (bare_machine / "cifar-10-batches-bin").mkdir()
+    for part in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
+        rows = torch.randint(256, (300, 3073), generator=generator, dtype=torch.uint8)
+        rows[:, 0] %= 10
+        (bare_machine / "cifar-10-batches-bin" / f"{part}.bin").write_bytes(rows.numpy().tobytes())
     (bare_machine / "kjv.txt").write_text("in the beginning was the word\n" * 300, encoding="utf-8")
     return bare_machine
 
@@ -253,6 +263,13 @@ def test_what_is_fine_tuned_was_trained_before_and_has_a_head_of_its_own(made_up
     first.optimizer.step()
     assert not torch.equal(weights(first), weights(again)), "a run must not train what the next one begins with"
     assert torch.equal(weights(task.build(1)), weights(again))
+
+
+def test_pictures_of_ordinary_jobs_are_halved(made_up):
+    split, whole = ordinary.pictures(), _pictures.cifar10()
+    assert [tuple(part[0].shape) for part in split] == [(220, 3, 16, 16), (1000, 3, 16, 16), (300, 3, 16, 16)]
+    assert torch.allclose(split.train[0][0, :, 0, 0], whole.train[0][0, :, :2, :2].mean((1, 2)), atol=1e-6)
+    assert torch.equal(split.test[1], whole.test[1])
 
 
 def test_images_are_split_halved_and_scaled(made_up):

@@ -264,6 +264,7 @@ def test_response_does_not_depend_on_the_losses_scale_or_sign(scale, offset):
         # The highest is best by far: two octaves at once, then one, and back into the gap where that was too far.
         ([(-2, 1.5), (-3, 1.7), (-1, 1.0)], 1),
         ([(-2, 1.5), (-3, 1.7), (-1, 1.0), (1, 0.9)], 2),
+        ([(-2, 1.5), (-3, 1.7), (-1, 1.0), (1, 0.7)], 3),  # or two again, where the slope is steep
         ([(-2, 1.5), (-3, 1.7), (-1, 1.0), (1, 1.4)], 0),
         ([(-2, 1.5), (-3, 1.7), (-1, 1.0), (1, math.inf)], 0),
         ([(-2, 1.5), (-3, 1.7), (-1, 1.0), (1, math.inf), (0, 1.1)], None),

@@ -141,6 +141,13 @@ def test_the_further_down_sgd_comes_the_less_is_taken_off(descent, less):
     assert others - sgd == pytest.approx(less, abs=0.006)
 
 
+@pytest.mark.parametrize(("descent", "more"), [(0.4, -0.3), (0.3, 0.1), (0.1, 0.9)])
+def test_the_less_far_down_sgd_comes_from_its_plateau_the_more_is_taken_off(descent, more):
+    ended = [(-3, 1.9), (-2, START * math.exp(-descent)), (-1, 1.9)]
+    others, sgd = (horizon_octaves(searched(ended, proportional_steps=own)) for own in (False, True))
+    assert sgd - others == pytest.approx(more, abs=0.04)
+
+
 def test_what_may_be_stopped_does_not_depend_on_the_order_of_the_first_ones():
     curves = [ending(-2, 1.0)]
     assert limits(searched(curves, total=600), -1, 20, 2) == () != limits(searched(curves, total=600), -3, 20, 2)

@@ -21,7 +21,7 @@ from autolrs.core.strategies.horizon import (
     by_edge,
     choose,
 )
-from autolrs.core.strategies.horizon_minis import minis
+from autolrs.core.strategies.horizon_minis import minis, noise
 from autolrs.core.strategies.horizon_ramp import BEYOND, FURTHER, edge, further, landmark
 from autolrs.core.types import Aborted, Asked, Commit, Forecast, Probe, Probed, Wait, peak_lr, profile_steps
 from autolrs.run.session import Session, drive
@@ -229,7 +229,14 @@ def test_one_that_was_stopped_counts_up_to_there():
 def test_of_sgd_that_has_hardly_begun_to_learn_the_edge_knows_more(left, proportional, told):
     best = left * 1.99
     minis = [(-2, best), (-3, best + 0.01), (-1, best + 0.02)]
-    state = searched(minis, averaging=True, proportional_steps=proportional)
+    state = searched(minis, noise=0.06, averaging=True, proportional_steps=proportional)
+    assert answered(state) == told and by_edge(state) == (not told)
+
+
+@pytest.mark.parametrize(("worse", "told"), [(0.03, False), (0.05, True)])
+def test_unless_its_lrs_can_be_told_apart_by_more_than_batches_differ(worse, told):
+    state = searched([(-2, 1.4), (-3, 1.4 + worse)], noise=0.1, averaging=True, proportional_steps=True)
+    assert noise(state) * 3 / math.sqrt(30) == pytest.approx(0.04, abs=0.005)
     assert answered(state) == told and by_edge(state) == (not told)
 
 

@@ -1,4 +1,4 @@
-"""Tasks: nine small workloads of different kinds, four tables of numbers, short runs, fine-tuning, the paper's own.
+"""Tasks: nine small ones of all kinds, tables of numbers, short runs, fine-tuning, ordinary jobs, the paper's own.
 
 Defaults may be chosen on the small ones with `held_out=False` only; the others check what was chosen. The paper's have
 profiles: `paper` is the real thing, `cpu` and `smoke` are narrow members of the same code on data that packages bring.
@@ -6,7 +6,19 @@ profiles: `paper` is the real thing, `cpu` and `smoke` are narrow members of the
 
 from __future__ import annotations
 
-from autolrs.bench.tasks import autoencoder, bert, cifar, digits, finetune, images, language, short, tables, translation
+from autolrs.bench.tasks import (
+    autoencoder,
+    bert,
+    cifar,
+    digits,
+    finetune,
+    images,
+    language,
+    ordinary,
+    short,
+    tables,
+    translation,
+)
 from autolrs.bench.tasks._task import PROFILES, Bundle, Task
 
 TASKS: dict[str, Task] = {
@@ -24,6 +36,7 @@ TASKS: dict[str, Task] = {
         *tables.TABLES,
         *short.SHORT,
         *finetune.FINETUNE,
+        *ordinary.ORDINARY,
         cifar.VGG_CIFAR10,
         cifar.VGG_CIFAR100,
         cifar.RESNET_CIFAR10,

@@ -23,6 +23,7 @@ horizon_peak.py, the LR of the fourth in horizon_schedule.py.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from autolrs.core.interval import is_sweep, ramp, steps_at
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon_replan as replan
 from autolrs.core.strategies.horizon_minis import (
+    differ,
     learned,
     lowest,
     minis,
@@ -43,6 +45,7 @@ from autolrs.core.strategies.horizon_peak import (
     centre,
     correction,
     descent,
+    fall,
     left,
     shortfalls,
     towards_edge,
@@ -212,8 +215,8 @@ def next_offset(state: State) -> int | None:
         return next((octave for octave in towards_edge(tried) if _inside(state, octave)), None)
     # Downwards first: where all LRs do alike, a whole run wants one from the lower end of them. Upwards by two where
     # the highest is far ahead, and back into the gap if that was too far.
-    best = min(tried, key=lambda octave: tried[octave])
-    ahead = best == high and tried.get(high - 1, 0.0) >= PROMISING
+    best = _best(tried)
+    ahead = best == high and _ahead(tried, 2)
     ways = [low - 1] if tried[low] < PROMISING else []
     ways += [high + 2 if ahead and _inside(state, high + 2) else high + 1] if tried[high] < PROMISING else []
     ways += [octave for octave in (best + 1, best - 1) if low < octave < high and octave not in tried]
@@ -225,16 +228,26 @@ def horizon_octaves(state: State) -> float:
     if interval_too_low(state):
         return 0.0
     begin, best = start(state), lowest(state)
-    more = BELOW_UPPER if anchor(state)[1] == UPPER else off_by(rules(state.settings), descent(begin, best))
+    more = BELOW_UPPER if anchor(state)[1] == UPPER else off_by(rules(state.settings), fall(begin, best))
     return correction(state.settings, begin, best) + more
 
 
 def interval_too_low(state: State) -> bool:
     """Whether the best LR seems to lie above the interval: the highest that fits was the best one, by far."""
     tried = responses(state)
-    best = min(tried, key=lambda octave: tried[octave], default=0)
-    below = max((octave for octave in tried if octave < best), default=best - 1)
-    return tried.get(below, 0.0) >= PROMISING * (best - below) and not _inside(state, best + 1)
+    return _ahead(tried) and not _inside(state, _best(tried) + 1)
+
+
+def _ahead(tried: Mapping[int, float], steepness: int = 1) -> bool:
+    """Whether the LR next below the best one fell short by more than an edge that is extended, for each octave between
+    them; or that to the power of `steepness`: across a gap only a steep slope says that the bottom is not inside."""
+    best = _best(tried) if tried else 0
+    below = max((octave for octave in tried if octave < best), default=None)
+    return below is not None and tried[below] >= PROMISING * (best - below) ** steepness
+
+
+def _best(tried: Mapping[int, float]) -> int:
+    return min(tried, key=lambda octave: tried[octave])
 
 
 def anchor(state: State) -> tuple[float, str]:
@@ -250,8 +263,8 @@ def anchor(state: State) -> tuple[float, str]:
 
 def answered(state: State) -> bool:
     """Whether miniature runs tell where the peak is: some can be trusted, and they learned something."""
-    trusted = any(map(math.isfinite, responses(state).values()))
-    return trusted and learned(state) and _left_at_most(state, rules(state.settings).learned)
+    trusted, kind = any(map(math.isfinite, responses(state).values())), rules(state.settings)
+    return trusted and learned(state) and (_left_at_most(state, kind.learned) or (kind.ranked and differ(state)))
 
 
 def _left_at_most(state: State, share: float) -> bool:
@@ -305,7 +318,7 @@ def _peak(state: State) -> tuple[float, str]:
         return _without_answer(state)
     mark = landmark(state)
     tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
-    low, best, high = min(tried), min(tried, key=lambda octave: tried[octave]), max(tried)
+    low, best, high = min(tried), _best(tried), max(tried)
     (middle, name), shift = anchor(state), horizon_octaves(state)
     peak, usual = _half_way(state, _within(mark * 2.0 ** (middle - shift), *search_interval(settings)))
     judge = "" if same_scale(state) else " (by training loss: `evaluate` is on another scale)"

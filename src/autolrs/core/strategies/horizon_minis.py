@@ -108,6 +108,18 @@ def learned(state: State) -> bool:
     return before - after > 3 * noise(state) * math.sqrt(variance)
 
 
+def differ(state: State) -> bool:
+    """Whether it matters which LR a miniature run has: their losses differ by more than three standard errors.
+
+    That of the mean over a tail of other batches; on the same ones, as here, chance is less.
+    """
+    ended = [(value, probe.steps) for probe, value in outcomes(state) if math.isfinite(value)]
+    if not ended:
+        return False
+    values = [value for value, _ in ended]
+    return max(values) - min(values) > 3 * noise(state) / math.sqrt(max(1, round(TAIL * ended[0][1])))
+
+
 def noise(state: State) -> float:
     """The standard deviation of a loss of the ramp, from batch to batch."""
     return _noise(state.probes[0].losses)

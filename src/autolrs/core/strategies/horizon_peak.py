@@ -106,9 +106,14 @@ def descent(start: float, best: float) -> float:
     >>> descent(2.3, 2.2), round(descent(2.3, 0.7), 2), descent(2.3, 0.01), descent(-1.0, -3.0)
     (0.4, 1.19, 1.8, 1.2)
     """
-    low, usual, high = DESCENTS
+    low, _, high = DESCENTS
+    return min(max(fall(start, best), low), high)
+
+
+def fall(start: float, best: float) -> float:
+    """That log itself; the usual one of losses that are not above 0."""
     share = left(start, best)
-    return usual if share is None else min(max(-math.log(share), low), high)
+    return DESCENTS[1] if share is None else -math.log(share)
 
 
 def left(start: float, best: float) -> float | None:

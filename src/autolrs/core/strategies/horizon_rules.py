@@ -24,19 +24,21 @@ class Rules(NamedTuple):
 
     first: tuple[int, ...]  # octaves from the landmark that are tried whatever they show
     learned: float = math.inf  # share of the loss that the best run may leave at most, or else none of them counts
+    ranked: bool = False  # whether they count all the same where their LRs can be told apart
     gives_up: bool = True  # whether runs that are clearly losing are stopped
     upper: bool = False  # whether the highest LR that does well is sought, instead of the middle of the valley
     off: float = 0.0  # octaves taken off the middle of the valley, besides the correction for the longer horizon
     deep: float = 0.0  # octaves less, per unit of descent beyond the usual
+    shallow: float = 0.0  # octaves more, per unit of descent below the least
     # Shares of the run for the warm-up: where miniature runs came as far as usual, and where they hardly learned.
     warmup: tuple[float, float] = (SHORTEST_WARMUP, LONG_WARMUP)
 
 
 LONG = Rules((START, START - 1))
 # Above its best peak SGD loses little; others fall off a cliff. Beyond the usual descent it wants twice as much less
-# taken off. Where a deep network has hardly begun to learn, which LR is ahead is chance; with SGD the edge of
-# divergence knows more.
-LONG_SGD = LONG._replace(learned=math.exp(-DESCENTS[0]), off=-0.3, deep=SHIFT_PER_DESCENT)
+# taken off. Where a deep network has hardly begun to learn, which LR is ahead may be chance, and the edge of divergence
+# knows more. Where it is not, runs are still on a plateau, which bears LRs that the way down from it does not.
+LONG_SGD = LONG._replace(learned=math.exp(-DESCENTS[0]), ranked=True, off=-0.3, deep=SHIFT_PER_DESCENT, shallow=4.0)
 # Cannot afford to look down before it knows the slope. At any LR a network unlearns its first mistakes.
 # By its few probes it may end anywhere, and a longer warm-up forgives more.
 SHORT = Rules((START, START + 1), learned=0.9, warmup=(0.15, LONG_WARMUP))
@@ -52,13 +54,14 @@ def rules(settings: Settings) -> Rules:
     return LONG_SGD if settings.proportional_steps else LONG
 
 
-def off_by(kind: Rules, descent: float) -> float:
+def off_by(kind: Rules, fall: float) -> float:
     """Octaves taken off besides the correction for the longer horizon, by how far miniature runs came.
 
-    >>> [round(off_by(LONG_SGD, descent), 3) for descent in (0.4, 1.2, 1.8)]
-    [-0.3, -0.3, -0.66]
+    >>> [round(off_by(LONG_SGD, fall), 3) for fall in (0.15, 0.4, 1.2, 1.8, 2.4)]
+    [0.7, -0.3, -0.3, -0.66, -0.66]
     """
-    return kind.off - kind.deep * max(descent - DESCENTS[1], 0.0)
+    least, usual, most = DESCENTS
+    return kind.off - kind.deep * max(min(fall, most) - usual, 0.0) + kind.shallow * max(least - fall, 0.0)
 
 
 def warmup_by(kind: Rules, descent: float) -> float:
