@@ -16,14 +16,16 @@ from autolrs.core.strategies.horizon import (
     BELOW_EDGE_SLOWLY,
     BELOW_EDGE_TRAINED,
     RAMP_ONLY,
+    SURELY,
     Horizon,
     answered,
+    breaks_at,
     by_edge,
     choose,
 )
-from autolrs.core.strategies.horizon_minis import minis, noise
+from autolrs.core.strategies.horizon_minis import minis, noise, start_level
 from autolrs.core.strategies.horizon_ramp import BEYOND, FURTHER, edge, further, landmark
-from autolrs.core.types import Aborted, Asked, Commit, Forecast, Probe, Probed, Wait, peak_lr, profile_steps
+from autolrs.core.types import Aborted, Asked, Commit, Forecast, Probe, Probed, Segment, Wait, peak_lr, profile_steps
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
 
@@ -49,8 +51,8 @@ NOISY_RAMPS = [
 RAMP = np.geomspace(1e-6, 10, 20)
 
 
-def after_ramp(losses, total=1200):
-    config = Settings.make(total_steps=total, strategy="horizon")
+def after_ramp(losses, total=1200, **values):
+    config = Settings.make(total_steps=total, strategy="horizon", **values)
     now = engine.evolve(None, engine.start(config))
     now = engine.evolve(now, Asked(Horizon().decide(now)))
     return engine.evolve(now, Probed(0, 0, 10.0, len(losses), tuple(losses), Forecast(0, 0, 0, 0, "ok")))
@@ -224,20 +226,42 @@ def test_one_that_was_stopped_counts_up_to_there():
 
 
 @pytest.mark.parametrize(
-    ("left", "proportional", "told"), [(0.6, True, True), (0.7, True, False), (0.7, False, True), (0.95, False, True)]
+    ("left", "proportional", "told"), [(0.6, True, True), (0.7, True, False), (0.7, False, True), (0.75, False, True)]
 )
 def test_of_sgd_that_has_hardly_begun_to_learn_the_edge_knows_more(left, proportional, told):
     best = left * 1.99
     minis = [(-2, best), (-3, best + 0.01), (-1, best + 0.02)]
-    state = searched(minis, noise=0.06, averaging=True, proportional_steps=proportional)
+    state = searched(minis, noise=0.3, averaging=True, proportional_steps=proportional)
     assert answered(state) == told and by_edge(state) == (not told)
 
 
-@pytest.mark.parametrize(("worse", "told"), [(0.03, False), (0.05, True)])
+@pytest.mark.parametrize(("worse", "told"), [(0.1, False), (0.15, True)])
 def test_unless_its_lrs_can_be_told_apart_by_more_than_batches_differ(worse, told):
-    state = searched([(-2, 1.4), (-3, 1.4 + worse)], noise=0.1, averaging=True, proportional_steps=True)
-    assert noise(state) * 3 / math.sqrt(30) == pytest.approx(0.04, abs=0.005)
+    state = searched([(-2, 1.4), (-3, 1.4 + worse)], noise=0.3, averaging=True, proportional_steps=True)
+    assert noise(state) * 3 / math.sqrt(30) == pytest.approx(0.12, abs=0.01)
     assert answered(state) == told and by_edge(state) == (not told)
+
+
+@pytest.mark.parametrize(("batches", "told"), [(0.1, True), (0.3, False)])
+def test_unless_it_has_surely_learned(batches, told):
+    """Its good LRs may do alike, with worse ones on both sides given up."""
+    state = searched([(-2, 1.4), (-3, 1.4)], noise=batches, averaging=True, proportional_steps=True)
+    sure = SURELY * noise(state) / math.sqrt(12)
+    assert (start_level(state) - 1.4 > sure) == told == answered(state)
+
+
+def test_what_did_harm_in_miniature_is_beyond_the_edge_where_the_ramp_came_back_from_it():
+    """BatchNorm's loss falls back to that of guessing at any LR: nothing is learned there."""
+    start = [2.3, 2.7, 2.6, 2.9, 2.4]
+    state = after_ramp([*start, *([2.6] * 10), 5.1, 6.5, 2.5, 2.8, 2.9], proportional_steps=True)
+    assert math.isinf(edge(state)) and landmark(state) == pytest.approx(10)
+    harm = {2.5: 6.0, 1.25: 5.0, 0.625: 4.5, 0.15: 2.7}
+    for index, (lr, loss) in enumerate(harm.items(), start=1):
+        state = engine.evolve(state, Asked(Probe(0, index, (Segment(24, lr, lr),))))
+        promise = Forecast(loss, 0, 0, 0, "ok")
+        state = engine.evolve(state, Probed(0, index, lr, 24, (), promise, 0, (loss,) * 8))
+    assert by_edge(state) and breaks_at(state) == 0.625
+    assert choose(state)[0] == pytest.approx(0.625 * 2.0**BELOW_EDGE_SLOWLY)
 
 
 def session(host, **values):

@@ -33,9 +33,11 @@ from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon_replan as replan
 from autolrs.core.strategies.horizon_minis import (
     differ,
+    harmful_from,
     learned,
     lowest,
     minis,
+    noise,
     outcomes,
     same_scale,
     start,
@@ -81,6 +83,7 @@ CENTRE, UPPER = "weighted centre", "well up to"  # what miniature runs may point
 BELOW_UPPER = 0.8  # octaves taken off besides, for the longer horizon, from the highest LR that did well
 HALVED = 0.5  # share of the loss that miniature runs may leave at most for it to count
 RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best in the mean for 250 to 400 steps
+SURELY = 10.0  # standard errors by which SGD came below its first losses; 6 at most where it unlearned mistakes alone
 PROMISING = 0.045  # of the progress: an edge this close to the best is extended
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
 PIECES, PIECE_STEPS = 10, 50  # of the run in one go: at most so many, of at least so many steps
@@ -177,7 +180,8 @@ def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ..
 
     It is clearly losing once it lies behind the best so far by a larger share of that one's progress than the share of
     steps it has left: a high LR looks worse in the middle and catches up in the decay, by less than that in all cases
-    measured. The first ones have no limits, because they may run at once: what is stopped would depend on their order.
+    measured. What batches differ by shows nothing. The first ones have no limits, because they may run at once: what is
+    stopped would depend on their order.
     """
     finished = [(value, probe.index, probe) for probe, value in outcomes(state) if isinstance(probe, Probed)]
     kind = rules(state.settings)
@@ -189,7 +193,8 @@ def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ..
         return ()  # there is nothing to be behind of
     shares = (check * (i + 1) / steps for i in range(len(best.checks)))
     pairs = zip(best.checks, shares, strict=True)
-    return tuple(mean + (1 - share) * progress for mean, share in pairs if share <= LATEST_STOP)
+    chance = 3 * noise(state) / math.sqrt(check)
+    return tuple(mean + max((1 - share) * progress, chance) for mean, share in pairs if share <= LATEST_STOP)
 
 
 def next_offset(state: State) -> int | None:
@@ -264,7 +269,8 @@ def anchor(state: State) -> tuple[float, str]:
 def answered(state: State) -> bool:
     """Whether miniature runs tell where the peak is: some can be trusted, and they learned something."""
     trusted, kind = any(map(math.isfinite, responses(state).values())), rules(state.settings)
-    return trusted and learned(state) and (_left_at_most(state, kind.learned) or (kind.ranked and differ(state)))
+    surely = kind.ranked and (differ(state) or learned(state, SURELY))
+    return trusted and learned(state) and (surely or _left_at_most(state, kind.learned))
 
 
 def _left_at_most(state: State, share: float) -> bool:
@@ -351,7 +357,7 @@ def _without_answer(state: State) -> tuple[float, str]:
     if by_edge(state):
         below = BELOW_EDGE_SLOWLY if _chooses_warmup(state.settings) else BELOW_EDGE
         below = BELOW_EDGE_TRAINED if _is_fine_tuned(state.settings) else below
-        mark, octaves, name = edge(state), below, "edge of divergence"
+        mark, octaves, name = breaks_at(state), below, "edge of divergence"
         name += f" by {_ramps(state) + 1} ramps" if _ramps(state) else ""
     found = _within(mark * 2.0**octaves, *search_interval(state.settings))
     peak, usual = _half_way(state, found)
@@ -362,11 +368,20 @@ def _without_answer(state: State) -> tuple[float, str]:
 def by_edge(state: State) -> bool:
     """Whether the edge of divergence alone tells the peak, if there is one: nothing was learned in miniature runs, or
     there are none with SGD or of a network that was trained before."""
-    if not math.isfinite(edge(state)):
+    if not math.isfinite(breaks_at(state)):
         return False
     if not minis(state):
         return state.settings.proportional_steps or state.settings.trained_before
     return math.isfinite(lowest(state)) and not answered(state)
+
+
+def breaks_at(state: State) -> float:
+    """The edge of divergence, or where a ramp met none the lowest LR that did harm in miniature; infinite without both.
+
+    With BatchNorm a ramp may come back from where it broke out, at an LR far too high to learn by.
+    """
+    found = edge(state)
+    return found if math.isfinite(found) else harmful_from(state)
 
 
 def _is_fine_tuned(settings: Settings) -> bool:

@@ -28,11 +28,15 @@ def outcomes(state: State) -> list[tuple[Probed | Aborted, float]]:
     `evaluate` gives something else, on another scale, all are judged by their own training loss instead. From a ridge
     on, too, nothing is trusted.
     """
-    runs, judge = minis(state), _judged if same_scale(state) else _trained
-    harmful = min((probe.lr for probe in runs if _harmful(state, probe)), default=math.inf)
+    runs, judge, harmful = minis(state), _judged if same_scale(state) else _trained, harmful_from(state)
     values = {probe.lr: judge(probe) for probe in runs if probe.lr < harmful}
     trusted = ridge(values, start(state))
     return [(probe, values[probe.lr] if probe.lr < min(harmful, trusted) else math.inf) for probe in runs]
+
+
+def harmful_from(state: State) -> float:
+    """The lowest LR at which a miniature run ended far above the start; infinite if there is none."""
+    return min((probe.lr for probe in minis(state) if _harmful(state, probe)), default=math.inf)
 
 
 def ridge(values: Mapping[float, float], start: float) -> float:
@@ -92,8 +96,8 @@ def lowest(state: State) -> float:
     return min(value for _, value in outcomes(state))
 
 
-def learned(state: State) -> bool:
-    """Whether the best miniature run came below the losses that the ramp began with by three standard errors.
+def learned(state: State, errors: float = 3.0) -> bool:
+    """Whether the best miniature run came below the losses that the ramp began with by so many standard errors.
 
     Where it did not, as of a deep network on small batches, the order of miniature runs is chance. The error is that of
     a mean over the ramp's first batches and, where training losses judge, over those of a miniature run's tail, where
@@ -105,7 +109,7 @@ def learned(state: State) -> bool:
     if ended and (not same_scale(state) or not any(probe.evaluations for probe in ended)):
         share = min(after / before, 1.0) if before > 0 and after > 0 else 1.0
         variance += share**2 / max(1, round(TAIL * ended[0].steps))
-    return before - after > 3 * noise(state) * math.sqrt(variance)
+    return before - after > errors * noise(state) * math.sqrt(variance)
 
 
 def differ(state: State) -> bool:

@@ -11,10 +11,11 @@ from autolrs.core.engine import State
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon_minis import far_above, noise, start, start_level
 from autolrs.core.strategies.horizon_peak import bottom
-from autolrs.core.strategies.horizon_plan import ramp_steps
+from autolrs.core.strategies.horizon_plan import is_short, ramp_steps
 
 FURTHER = (10, 15)  # octaves below the edge at which further ramps begin; from 5 on they come to it without momentum
 BEYOND = 4  # octaves above it to which they go
+BELOW_EDGE = 1.5  # octaves from the edge to the landmark, where the ramp has no dip: as usual where it has one
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
 
 
@@ -28,7 +29,8 @@ def landmark(state: State) -> float:
 
     A ramp of 20 steps has its LRs more than an octave apart: the lowest loss is looked for between them. Where batches
     differ more than the loss falls in a ramp, a lower smoothed loss far from the edge is chance; so is any where it
-    neither rises nor falls: the highest LR is the landmark there.
+    neither rises nor falls: the highest LR is the landmark there. Where SGD is on a plateau until it breaks, the edge
+    tells more.
     """
     lrs, smoothed, last = _ramp(state)
     rises = last + 1 < lrs.size
@@ -36,8 +38,20 @@ def landmark(state: State) -> float:
         return float(lrs[last])
     first = int(np.searchsorted(lrs, lrs[last] * 2.0**-EDGE_REACH)) if rises else 0
     deepest = first + int(np.argmin(smoothed[first : last + 1]))
+    if rises and _in_plateau(state, float(smoothed[deepest])):
+        return float(_edge(state, lrs, smoothed, last) * 2.0**-BELOW_EDGE)
     around = np.minimum(smoothed[max(deepest - 1, 0) : deepest + 2], start_level(state))
     return float(lrs[deepest] * (lrs[1] / lrs[0]) ** bottom(around))
+
+
+def _in_plateau(state: State, deepest: float) -> bool:
+    """Whether a longer run of SGD has not come down by more than batches differ anywhere in its ramp.
+
+    Smoothed losses are means over about three of them.
+    """
+    settings = state.settings
+    fell = start_level(state) - deepest > 3 * noise(state) / math.sqrt(3)
+    return settings.proportional_steps and not is_short(settings) and not fell
 
 
 def edge(state: State) -> float:
