@@ -365,6 +365,23 @@ def case_a_network_that_was_trained_before_is_known_by_its_norms():
         assert not known(moved=True, trained_before=False) and known(trained_before=True)
 
 
+def case_a_network_with_norms_is_known():
+    def known(layer, **more):
+        model = keras.Sequential([keras.layers.Input((6,)), layer, keras.layers.Dense(3)])
+        model.compile(keras.optimizers.SGD(1e-3), make().loss)
+        auto = callback(HORIZON, **more)
+        model.fit(X, Y, epochs=1, callbacks=[auto], **FIT)
+        return auto.session.state.settings.normalised
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `fit` ends early
+        assert known(keras.layers.BatchNormalization()) and known(keras.layers.GroupNormalization(2))
+        assert not known(keras.layers.BatchNormalization(), normalised=False)
+        inputs = keras.layers.Normalization()  # scales data, and is not trained
+        inputs.adapt(X)
+        assert not known(keras.layers.Dense(6)) and not known(inputs)
+
+
 def case_a_loss_that_is_not_finite_undoes_the_stretch():
     model, auto, events = make(), callback(HORIZON), []
     broken = [False]

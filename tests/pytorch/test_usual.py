@@ -10,7 +10,7 @@ from torch import nn
 
 from autolrs import AutoLRS
 from autolrs.core.types import Noted
-from autolrs.pytorch.usual import SCALE_FREE, proportional_steps, trained_before, usual_lr
+from autolrs.pytorch.usual import SCALE_FREE, normalised, proportional_steps, trained_before, usual_lr
 
 
 def net(width=16):
@@ -159,6 +159,18 @@ def test_a_run_knows_it_unless_it_is_told_and_goes_on_as_it_began():
     again = run()
     again.load_state_dict(saved)
     assert not again.settings.trained_before
+
+
+@pytest.mark.parametrize("norm", [*NORMS, lambda width: nn.BatchNorm1d(width, affine=False)])
+def test_a_run_knows_whether_its_model_has_norms_unless_it_is_told(norm):
+    model, plain = normed(norm), nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1))
+
+    def known(net, **settings):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        return AutoLRS(net, optimizer, total_steps=2000, **settings).settings.normalised
+
+    assert normalised(model) and known(model) and not known(model, normalised=False)
+    assert not known(plain) and known(plain, normalised=True)
 
 
 def test_an_lr_that_is_none_is_refused():

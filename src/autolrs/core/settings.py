@@ -118,6 +118,7 @@ class Settings:
     replan_at: tuple[float, ...] = ()  # shares of the run at which probes ask for a higher LR; no gain was measured
     usual_lr: float | None = None  # what such an optimizer usually wants on such a model; short runs go half-way there
     proportional_steps: bool = False  # to gradients, as SGD's, whose peaks are higher; known in PyTorch and Keras
+    normalised: bool = False  # the network has norms: on a plateau SGD's peak is higher; known in PyTorch and Keras
     trained_before: bool = False  # the network: fine-tuning wants lower peaks; known in PyTorch, Keras by its norms
     evaluate_cost: float | None = None  # steps' worth of one `evaluate`; None weighs it by its data, or else is 10 / 3
 

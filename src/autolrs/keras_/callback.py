@@ -22,7 +22,7 @@ from autolrs.core.schedule import Schedule
 from autolrs.core.types import Committed, Event, Resumed
 from autolrs.keras_.averaging import Averager, averages_itself
 from autolrs.keras_.data import ArrayBatches, ProbeBatches, size_of_batch
-from autolrs.keras_.host import KerasHost, trained_before
+from autolrs.keras_.host import KerasHost, normalised, trained_before
 from autolrs.run import archive, files
 from autolrs.run.averages import goes_into, hand_over
 from autolrs.run.start import open_session
@@ -227,7 +227,8 @@ class AutoLRS(keras.callbacks.Callback):
         if getattr(self._strategy, "name", self._strategy) != "horizon":
             return found
         averages = averaging.by_default(self._options["total_steps"]) and not averages_itself(host.optimizer)
-        return {**found, "trained_before": trained_before(host.model), "averaging": averages}
+        norms = {"normalised": normalised(host.model), "trained_before": trained_before(host.model)}
+        return {**found, **norms, "averaging": averages}
 
     def _count(self, loss: float) -> None:
         """Count a step, which goes into the average first: where a stretch ends, that is saved or handed over."""

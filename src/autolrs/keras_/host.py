@@ -317,11 +317,21 @@ class KerasHost:
         self._put_average(average or None)
 
 
+def normalised(model: Any) -> bool:
+    """Whether the model has layers that normalise what passes through them."""
+    return bool(_norms(model))
+
+
 def trained_before(model: Any) -> bool:
     """Whether most of the model's normalising layers have scales that differ: they all begin as ones."""
-    norms = [layer for layer in model._flatten_layers(include_self=False) if "Normalization" in type(layer).__name__]
-    told = [_numpy(weight) for norm in norms for weight in norm.weights if weight.name in ("gamma", "scale")]
+    told = [_numpy(weight) for norm in _norms(model) for weight in norm.weights if weight.name in ("gamma", "scale")]
     return 2 * sum(bool((scale != scale.flat[0]).any()) for scale in told) > len(told)
+
+
+def _norms(model: Any) -> list[Any]:
+    """`keras.layers.Normalization`, which scales inputs and is not trained, is none of them."""
+    layers = model._flatten_layers(include_self=False)
+    return [one for one in layers if "Normalization" in type(one).__name__ and type(one).__name__ != "Normalization"]
 
 
 def _check(model: Any) -> None:

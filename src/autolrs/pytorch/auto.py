@@ -30,7 +30,7 @@ from autolrs.pytorch.batch import clone_batch, size_of_batch
 from autolrs.pytorch.per_rank import gathered, own
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, read_losses, scalar
-from autolrs.pytorch.usual import proportional_steps, trained_before, usual_lr
+from autolrs.pytorch.usual import normalised, proportional_steps, trained_before, usual_lr
 from autolrs.pytorch.weigh import Weigher
 from autolrs.run.averages import goes_into, hand_over
 from autolrs.run.comm import LostRankError, agree, average, first
@@ -107,6 +107,8 @@ class AutoLRS(Facade):
         if name == "horizon" and resumed_from is None:  # rank 0 decides: others may hold other parts of the model
             if "usual_lr" not in settings:
                 config = config.with_(usual_lr=first(self.comm, lambda: usual_lr(model, optimizer), "the usual LR"))
+            if "normalised" not in settings:
+                config = config.with_(normalised=first(self.comm, lambda: normalised(model), "whether there are norms"))
             if "trained_before" not in settings:
                 config = config.with_(trained_before=first(self.comm, lambda: trained_before(model), "an old model"))
         self.host = TorchHost(model, optimizer, evaluate)
@@ -286,7 +288,7 @@ class AutoLRS(Facade):
         saved = State.from_json(state_dict["session"]["state"])
         # What model and optimizer say is only remembered. An extended run's budget is the checkpoint's, and by default
         # averaging, with all that goes with it, depends on the budget.
-        remembered = {"base_lr", "usual_lr", "proportional_steps", "trained_before", "total_steps"}
+        remembered = {"base_lr", "usual_lr", "proportional_steps", "normalised", "trained_before", "total_steps"}
         remembered |= {"averaging", *AVERAGING_DEFAULTS} - self._given
         given = {k: v for k, v in self.settings.to_dict().items() if k not in remembered}
         if given["evaluate_cost"] is None:  # the checkpoint's may have been weighed

@@ -41,6 +41,15 @@ def usual_lr(model: nn.Module, optimizer: torch.optim.Optimizer) -> float | None
     return float(f"{TIMES_INPUTS / geometric_mean(inputs):.3g}") if inputs else None
 
 
+def normalised(model: nn.Module) -> bool:
+    """Whether the model has layers that normalise.
+
+    >>> normalised(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8))), normalised(nn.Linear(4, 8))
+    (True, False)
+    """
+    return bool(_norms(model))
+
+
 def trained_before(model: nn.Module) -> bool:
     """Whether most of the model's normalising layers have scales that differ: they all begin as ones (or zeros).
 
@@ -50,7 +59,10 @@ def trained_before(model: nn.Module) -> bool:
     >>> trained_before(net), nn.init.normal_(net[1].weight) is not None and trained_before(net)
     (False, True)
     """
-    norms = [module for module in model.modules() if "Norm" in type(module).__name__]
-    scales = [getattr(module, "weight", None) for module in norms]
+    scales = [getattr(module, "weight", None) for module in _norms(model)]
     told = [local(scale) for scale in scales if isinstance(scale, torch.Tensor)]
     return 2 * sum(bool((scale != scale.flatten()[:1]).any()) for scale in told) > len(told)
+
+
+def _norms(model: nn.Module) -> list[nn.Module]:
+    return [module for module in model.modules() if "Norm" in type(module).__name__]

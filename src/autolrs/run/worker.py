@@ -52,6 +52,7 @@ class Introduction:
     start: bytes
     usual_lr: float | None = None
     proportional_steps: bool = False
+    normalised: bool = False
     trained_before: bool = False
     averages: bool = False
 
@@ -74,7 +75,7 @@ class Worker:
             return bool(getattr(host, name, False))
 
         base_lr, usual_lr = (getattr(host, name, None) for name in ("base_lr", "usual_lr"))
-        known = usual_lr, says("proportional_steps"), says("trained_before")
+        known = usual_lr, says("proportional_steps"), says("normalised"), says("trained_before")
         averages = getattr(host, "averager", None) is not None
         return Introduction(says("validation"), base_lr, host.dumps(), *known, averages)
 

@@ -141,11 +141,17 @@ def test_the_further_down_sgd_comes_the_less_is_taken_off(descent, less):
     assert others - sgd == pytest.approx(less, abs=0.006)
 
 
-@pytest.mark.parametrize(("descent", "more"), [(0.4, -0.3), (0.3, 0.1), (0.1, 0.9)])
-def test_the_less_far_down_sgd_comes_from_its_plateau_the_more_is_taken_off(descent, more):
+@pytest.mark.parametrize(
+    ("descent", "more", "normalised"),
+    [(0.4, -0.3, -1.3), (0.3, 0.1, -1.3), (0.1, 0.9, -1.3), (0.5, -0.3, -0.8), (0.7, -0.3, -0.3)],
+)
+def test_from_a_plateau_more_is_taken_off_sgd_without_norms_and_less_with_them(descent, more, normalised):
     ended = [(-3, 1.9), (-2, START * math.exp(-descent)), (-1, 1.9)]
-    others, sgd = (horizon_octaves(searched(ended, proportional_steps=own)) for own in (False, True))
-    assert sgd - others == pytest.approx(more, abs=0.04)
+    others = horizon_octaves(searched(ended, normalised=True))
+    assert others == horizon_octaves(searched(ended))
+    for norms, taken in ((False, more), (True, normalised)):
+        sgd = horizon_octaves(searched(ended, proportional_steps=True, normalised=norms))
+        assert sgd - others == pytest.approx(taken, abs=0.05)
 
 
 def test_what_may_be_stopped_does_not_depend_on_the_order_of_the_first_ones():

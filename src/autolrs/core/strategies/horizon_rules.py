@@ -29,7 +29,9 @@ class Rules(NamedTuple):
     upper: bool = False  # whether the highest LR that does well is sought, instead of the middle of the valley
     off: float = 0.0  # octaves taken off the middle of the valley, besides the correction for the longer horizon
     deep: float = 0.0  # octaves less, per unit of descent beyond the usual
-    shallow: float = 0.0  # octaves more, per unit of descent below the least
+    # How far miniature runs came, from where on, up to where, and how many octaves more are taken off there: on a
+    # plateau they know nothing of the way down.
+    plateau: tuple[float, float, float] = (DESCENTS[0], 0.0, 0.0)
     # Shares of the run for the warm-up: where miniature runs came as far as usual, and where they hardly learned.
     warmup: tuple[float, float] = (SHORTEST_WARMUP, LONG_WARMUP)
 
@@ -38,7 +40,11 @@ LONG = Rules((START, START - 1))
 # Above its best peak SGD loses little; others fall off a cliff. Beyond the usual descent it wants twice as much less
 # taken off. Where a deep network has hardly begun to learn, which LR is ahead may be chance, and the edge of divergence
 # knows more. Where it is not, runs are still on a plateau, which bears LRs that the way down from it does not.
-LONG_SGD = LONG._replace(learned=math.exp(-DESCENTS[0]), ranked=True, off=-0.3, deep=SHIFT_PER_DESCENT, shallow=4.0)
+LONG_SGD = LONG._replace(
+    learned=math.exp(-DESCENTS[0]), ranked=True, off=-0.3, deep=SHIFT_PER_DESCENT, plateau=(DESCENTS[0], 0.0, 1.6)
+)
+# With norms a network turns any LR into what it bears, and high ones, which lose at first, look worse than they are.
+LONG_SGD_NORMALISED = LONG_SGD._replace(plateau=(0.6, DESCENTS[0], -1.0))
 # Cannot afford to look down before it knows the slope. At any LR a network unlearns its first mistakes.
 # By its few probes it may end anywhere, and a longer warm-up forgives more.
 SHORT = Rules((START, START + 1), learned=0.9, warmup=(0.15, LONG_WARMUP))
@@ -51,7 +57,8 @@ def rules(settings: Settings) -> Rules:
     """Those of this run's search."""
     if is_short(settings):
         return SHORT_SGD if settings.proportional_steps else SHORT
-    return LONG_SGD if settings.proportional_steps else LONG
+    sgd = LONG_SGD_NORMALISED if settings.normalised else LONG_SGD
+    return sgd if settings.proportional_steps else LONG
 
 
 def off_by(kind: Rules, fall: float) -> float:
@@ -59,9 +66,16 @@ def off_by(kind: Rules, fall: float) -> float:
 
     >>> [round(off_by(LONG_SGD, fall), 3) for fall in (0.15, 0.4, 1.2, 1.8, 2.4)]
     [0.7, -0.3, -0.3, -0.66, -0.66]
+    >>> [round(off_by(LONG_SGD_NORMALISED, fall), 3) for fall in (0.15, 0.4, 0.5, 0.6)]
+    [-1.3, -1.3, -0.8, -0.3]
     """
-    least, usual, most = DESCENTS
-    return kind.off - kind.deep * max(min(fall, most) - usual, 0.0) + kind.shallow * max(least - fall, 0.0)
+    _, usual, most = DESCENTS
+    begin, end, more = kind.plateau
+    return (
+        kind.off
+        - kind.deep * max(min(fall, most) - usual, 0.0)
+        + more * min(max((begin - fall) / (begin - end), 0.0), 1.0)
+    )
 
 
 def warmup_by(kind: Rules, descent: float) -> float:
