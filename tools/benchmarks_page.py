@@ -11,6 +11,7 @@ from autolrs.bench.runner import read_rows
 from autolrs.bench.score import Row, score
 from autolrs.bench.tables import FORMATS, TABLES, headline
 from autolrs.bench.tasks.finetune import FINETUNE
+from autolrs.bench.tasks.ordinary import ORDINARY
 from autolrs.bench.tasks.short import SHORT
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +25,7 @@ HEADLINE_TASKS = (
     *("vgg16-cifar10", "resnet50-cifar10", "vgg16-cifar100"),
 )
 FINETUNE_TASKS = tuple(task.name for task in FINETUNE)
+ORDINARY_TASKS = tuple(task.name for task in ORDINARY)
 SHORT_TASKS = tuple(task.name for task in SHORT)
 TABLE_TASKS = ("digits-logistic", "cancer-mlp", "diabetes-mlp", "friedman-mlp")  # held out
 HEADLINE_METHODS = (
@@ -170,6 +172,15 @@ def ablated(row: Row) -> bool:
 
 
 SECTIONS = (
+    Section(
+        "Ordinary jobs",
+        "headline",
+        lambda row: row["task"] in ORDINARY_TASKS,
+        """
+ORDINARY-WORDS
+""",
+        summed=True,
+    ),
     Section(
         "Short runs",
         "headline",

@@ -29,8 +29,8 @@ def test_moves_are_the_formula_of_z_x_and_y(accumulates, momentum, steps):
     assert (x_here, y_here) == pytest.approx((x, y), rel=1e-6, abs=1e-6)
 
 
-def test_a_step_weighs_its_number_to_the_ninth():
-    """x after T steps is the mean of the iterates by about t^9."""
+def test_a_step_weighs_its_number_to_the_fifth():
+    """x after T steps is the mean of the iterates by about t^5."""
     total = 400
     iterates = np.random.default_rng(0).normal(size=total)
     x = 0.0

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-SHARPNESS = 9.0  # step t weighs t^9: x is about the last tenth of the steps so far
+SHARPNESS = 5.0  # step t weighs t^5: x is about the last sixth of the steps so far
 PLAIN_SHARPNESS = 20.0  # where nothing but the end depends on x, a younger average is better
 BY_CHANCE = 0.005  # of the validation loss: where y was ahead by no more, it was mostly behind in the test
 AVERAGED_STEPS = 250  # below this, averaging was not measured (docs/research-log.md)
