@@ -26,6 +26,7 @@ from autolrs.core.strategies.horizon import (
     plan,
     responses,
 )
+from autolrs.core.strategies.horizon_minis import noise
 from autolrs.core.strategies.horizon_plan import compares
 from autolrs.core.strategies.horizon_schedule import full_profile
 from autolrs.core.types import Aborted, Asked, Commit, Noted, Probe, Probed, Profile, profile_steps
@@ -317,6 +318,15 @@ def test_the_words_say_how_far_the_loss_fell_and_what_that_did():
     assert "brought the loss down to 0.95 of its start" in choose(ended(0.95 * 1.99))[1]
     below = choose(searched(MINIS, 1.0, -50.0))[1]
     assert "of its start" not in below and "; x 0.47 for the longer horizon" in below
+
+
+def test_on_a_plateau_a_run_is_not_given_up_by_less_than_batches_differ():
+    """The best has come down by next to nothing there, and a share of that is chance."""
+    flat = [(-2, 1.98, *[1.98] * 8), (-3, 1.985, *[1.985] * 8)]
+    sure, unsure = (limits(searched(flat, noise=batches), -4, 100, 12) for batches in (0.0, 0.3))
+    assert all(limit < 1.98 + 0.02 for limit in sure)
+    chance = 3 * noise(searched(flat, noise=0.3)) / math.sqrt(12)
+    assert chance > 0.1 and all(limit >= 1.98 + chance - 1e-9 for limit in unsure)
 
 
 def test_limits_close_in_on_the_best_run_and_the_first_two_have_none():
