@@ -24,7 +24,7 @@ from autolrs.core.strategies.horizon import (
     choose,
 )
 from autolrs.core.strategies.horizon_minis import minis, noise, start_level
-from autolrs.core.strategies.horizon_ramp import BEYOND, FURTHER, edge, further, landmark
+from autolrs.core.strategies.horizon_ramp import BEYOND, FURTHER, UNSEEN_DIP, edge, further, landmark
 from autolrs.core.types import Aborted, Asked, Commit, Forecast, Probe, Probed, Segment, Wait, peak_lr, profile_steps
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
@@ -91,6 +91,23 @@ def test_where_batches_differ_more_than_the_loss_falls_the_edge_is_not_where_it_
     higher = after_ramp([*losses[:15], 3.0, *losses[16:]])  # the less it rises, the later it breaks
     assert edge(state) < edge(higher) < RAMP[15]
     assert edge(after_ramp(losses[:15])) == pytest.approx(RAMP[14])  # a ramp that was stopped ends at the edge
+
+
+@pytest.mark.parametrize(
+    ("fall", "plateau", "values"),
+    [
+        (0.02, True, {"proportional_steps": True}),
+        (0.6, False, {"proportional_steps": True}),
+        (0.02, False, {}),
+        (0.02, False, {"proportional_steps": True, "total": 900}),
+    ],
+)
+def test_where_sgd_is_on_a_plateau_until_it_breaks_the_landmark_lies_by_the_edge(fall, plateau, values):
+    """Where its loss was lowest by no more than batches differ is chance."""
+    flat = [2.3 + 0.1 * math.sin(37 * i * i) - fall * (i in (12, 13)) for i in range(15)]
+    state = after_ramp([*flat, 3.0, 5.0, 9.0, 9.0, 9.0], **values)
+    found = landmark(state) == pytest.approx(edge(state) * 2.0**-UNSEEN_DIP)
+    assert found == plateau
 
 
 def test_a_ramp_without_any_finite_loss_has_a_landmark_all_the_same():

@@ -15,7 +15,7 @@ from autolrs.core.strategies.horizon_plan import is_short, ramp_steps
 
 FURTHER = (10, 15)  # octaves below the edge at which further ramps begin; from 5 on they come to it without momentum
 BEYOND = 4  # octaves above it to which they go
-BELOW_EDGE = 1.5  # octaves from the edge to the landmark, where the ramp has no dip: as usual where it has one
+UNSEEN_DIP = 1.5  # octaves from the edge to the landmark, where the ramp has no dip: as usual where it has one
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
 
 
@@ -39,7 +39,7 @@ def landmark(state: State) -> float:
     first = int(np.searchsorted(lrs, lrs[last] * 2.0**-EDGE_REACH)) if rises else 0
     deepest = first + int(np.argmin(smoothed[first : last + 1]))
     if rises and _in_plateau(state, float(smoothed[deepest])):
-        return float(_edge(state, lrs, smoothed, last) * 2.0**-BELOW_EDGE)
+        return float(_edge(state, lrs, smoothed, last) * 2.0**-UNSEEN_DIP)
     around = np.minimum(smoothed[max(deepest - 1, 0) : deepest + 2], start_level(state))
     return float(lrs[deepest] * (lrs[1] / lrs[0]) ** bottom(around))
 
