@@ -20,7 +20,7 @@ def train(**options):
     torch.manual_seed(0)
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    auto = autolrs.AutoLRS(model, optimizer, total_steps=400, **options)
+    auto = autolrs.AutoLRS(model, optimizer, total_steps=400, proportional_steps=False, **options)
     data = [(x := torch.randn(8, 4), x.sum(1, keepdim=True)) for _ in range(50)]
     for x, y in auto.batches(data):
         loss = (model(x) - y).square().mean()

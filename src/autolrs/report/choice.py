@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from autolrs.core.strategies import horizon
-from autolrs.core.strategies.horizon_peak import weights
+from autolrs.core.strategies.horizon_peak import centre, weights
 from autolrs.core.strategies.horizon_ramp import landmark
+from autolrs.core.strategies.horizon_slow import slow_edge, slow_lrs, slow_ramp
 from autolrs.report.figures import Line, single
-from autolrs.report.info import Array, RunInfo
+from autolrs.report.info import Array, ProbeInfo, RunInfo
 
 
 @dataclass(frozen=True)
@@ -28,20 +29,29 @@ class MiniRun:
 
 
 @dataclass(frozen=True)
+class SlowRamp:
+    """The slow ramp of SGD: loss over LR, and the last LR before training broke; the highest, if it never did."""
+
+    ramp: Line
+    edge: float
+    broke: bool
+
+
+@dataclass(frozen=True)
 class Choice:
     """The steps from the ramp to the peak, each an LR."""
 
     ramp: Line  # loss over LR
     landmark: float
     minis: tuple[MiniRun, ...]
-    anchor: float | None  # what miniature runs point to; None where no chain of steps led to the peak
+    centre: float | None  # of the miniature runs; None where no chain of steps led to the peak
     correction: float | None  # factor for the longer horizon; None likewise
     peak: float
     plausible: tuple[float, float] | None  # peaks that the miniature runs could not tell from the best
     open_ends: tuple[bool, bool] = (False, False)  # it may reach further down, up: nothing was tried there
     words: str = ""
     too_low: bool = False  # the best LR seems to lie above the interval, so that nothing was taken off
-    anchor_name: str = ""  # what the anchor is
+    slow: SlowRamp | None = None
 
     @property
     def weighted(self) -> bool:
@@ -62,15 +72,15 @@ def horizon_choice(run: RunInfo) -> Choice | None:
     mark = landmark(state)
     peak, words = horizon.choose(state)
     stage = next(stage for stage in run.stages if stage.probes)
-    sweep = next((probe for probe in stage.probes if probe.sweep), None)
-    ramp = Line(np.zeros(0), np.zeros(0))
-    if sweep is not None:
-        lrs = np.array([segment.lr_start for segment in sweep.profile[: len(sweep.losses)]])
-        ramp = Line(lrs, np.asarray(sweep.losses, float))
+    sweeps = [_line(probe) for probe in stage.probes if probe.sweep]
+    ramp = sweeps[0] if sweeps else Line(np.zeros(0), np.zeros(0))
+    slow = None
+    if slow_ramp(state) and len(sweeps) > 1:
+        found = slow_edge(state)
+        slow = SlowRamp(sweeps[1], found, found < slow_lrs(state)[-1])
     tried = horizon.responses(state)
     answered = horizon.answered(state)
-    octaves, name = horizon.anchor(state) if answered else (0.0, "")
-    shares = weights(tried) if name == horizon.CENTRE else {}
+    octaves, shares = (centre(tried), weights(tried)) if answered else (0.0, {})
     minis = []
     for probe in single(stage):
         octave = round(math.log2(probe.lr / mark))
@@ -81,12 +91,18 @@ def horizon_choice(run: RunInfo) -> Choice | None:
     middle = mark * 2.0**octaves
     correction = 2.0 ** -horizon.horizon_octaves(state) if answered else 1.0
     if not answered or not math.isclose(middle * correction, peak, rel_tol=1e-6):  # cut to the interval
-        return Choice(ramp, mark, tuple(minis), None, None, peak, None, words=words)
+        return Choice(ramp, mark, tuple(minis), None, None, peak, None, words=words, slow=slow)
     low, high, ends = _plausible({k: v for k, v in tried.items() if math.isfinite(v)})
     moved = peak / middle  # what was done to the centre is done to the interval around it
     interval = (mark * 2.0**low * moved, mark * 2.0**high * moved)
     too_low = horizon.interval_too_low(state)
-    return Choice(ramp, mark, tuple(minis), middle, correction, peak, interval, ends, words, too_low, name)
+    return Choice(ramp, mark, tuple(minis), middle, correction, peak, interval, ends, words, too_low, slow)
+
+
+def _line(sweep: ProbeInfo) -> Line:
+    """Loss over LR."""
+    lrs = np.array([segment.lr_start for segment in sweep.profile[: len(sweep.losses)]])
+    return Line(lrs, np.asarray(sweep.losses, float))
 
 
 def _plausible(tried: dict[int, float]) -> tuple[float, float, tuple[bool, bool]]:

@@ -109,7 +109,15 @@ def horizon_section(part: Part, info: RunInfo, key: str) -> None:
     if choice.ramp.x.size:
         told = "The ramp: the loss while the LR climbs; the landmark is where the smoothed loss was lowest."
         pair += f"<div>{figure(f'{key}-ramp', told)}</div>"
-        figures["ramp"] = specs.ramp_spec(choice)
+        figures["ramp"] = specs.ramp_spec(choice.ramp, choice.landmark, "landmark")
+    if choice.slow is not None:
+        told = (
+            "The slow ramp: the loss while a network that trains meanwhile is given ever higher LRs, until it breaks."
+        )
+        pair += f"<div>{figure(f'{key}-slow', told)}</div>"
+        figures["slow"] = specs.ramp_spec(
+            choice.slow.ramp, choice.slow.edge, "broke at" if choice.slow.broke else "not broken at"
+        )
     if any(mini.losses.x.size > 1 for mini in choice.minis):
         told = "The miniature runs: whole schedules in small, from the same start on the same batches."
         pair += f"<div>{figure(f'{key}-minis', told)}</div>"
@@ -118,7 +126,7 @@ def horizon_section(part: Part, info: RunInfo, key: str) -> None:
 
 
 def _choice_words(choice: Choice, info: RunInfo) -> str:
-    if choice.anchor is None or choice.plausible is None:
+    if choice.centre is None or choice.plausible is None:
         return f"Why this peak, in the run's own words: {choice.words}."
     low, high = choice.plausible
     more = [side for side, is_open in zip(("lower", "higher"), choice.open_ends, strict=True) if is_open]
@@ -129,7 +137,7 @@ def _choice_words(choice: Choice, info: RunInfo) -> str:
         taken = f"times {choice.correction:.2f}, because a run this long wants a lower peak than a short one"
     return (
         f"The ramp's loss was lowest at {choice.landmark:.3g}; {len(choice.minis)} miniature runs: "
-        f"{choice.anchor_name} {choice.anchor:.3g}; {taken}: {choice.peak:.3g}. The miniature runs "
+        f"weighted centre {choice.centre:.3g}; {taken}: {choice.peak:.3g}. The miniature runs "
         f"could not tell peaks from {low:.3g} to {high:.3g} apart{unsure}."
     )
 
@@ -142,6 +150,6 @@ def _choice_table(choice: Choice) -> str:
         weight = f"{mini.weight:.0%}" if choice.weighted else "-"
         rows.append((mini.order, mini.lr, mini.value if ended else None, short, weight, mini.status))
     columns = (">run", ">peak LR", ">loss", ">short of the best", ">weight", "outcome")
-    chain = [("landmark", choice.landmark), (choice.anchor_name, choice.anchor), (choice.peak_words, choice.peak)]
+    chain = [("landmark", choice.landmark), ("weighted centre", choice.centre), (choice.peak_words, choice.peak)]
     chain = [(step, lr) for step, lr in chain if lr is not None]
     return table("Miniature runs", columns, rows) + table("From the landmark to the peak", ("step", ">LR"), chain)

@@ -6,7 +6,7 @@ import math
 
 from autolrs.report import spec_parts as parts
 from autolrs.report.choice import Choice
-from autolrs.report.figures import PosteriorInfo, ProbesData
+from autolrs.report.figures import Line, PosteriorInfo, ProbesData
 from autolrs.report.spec_parts import Spec
 from autolrs.report.theme import DASHES
 
@@ -121,17 +121,17 @@ def posterior_spec(data: PosteriorInfo) -> Spec:
     return {"data": traces, "layout": layout}
 
 
-def ramp_spec(choice: Choice) -> Spec:
-    """The ramp: loss while the LR climbs, and the landmark."""
+def ramp_spec(ramp: Line, mark: float, name: str) -> Spec:
+    """A ramp: loss while the LR climbs, and an LR that it told."""
     hover = "LR %{x:.4g}<br>loss %{y:.4g}<extra></extra>"
-    data = [parts.line(choice.ramp.x, choice.ramp.y, "@blue", "loss on the ramp", width=2, hovertemplate=hover)]
+    data = [parts.line(ramp.x, ramp.y, "@blue", "loss on the ramp", width=2, hovertemplate=hover)]
     layout = parts.figure_layout("learning rate", "training loss")
-    parts.log_x(layout, choice.ramp.x)
-    finite = parts.finite(choice.ramp.y)
+    parts.log_x(layout, ramp.x)
+    finite = parts.finite(ramp.y)
     if finite:
         low, high = min(finite), min(max(finite), max(finite[:5]) + 2 * (max(finite[:5]) - min(finite)))
         parts.set_y_range(layout, low, high)
-        data.append(parts.upright(choice.landmark, layout, "@orange", f"landmark {choice.landmark:.3g}", "dash"))
+        data.append(parts.upright(mark, layout, "@orange", f"{name} {mark:.3g}", "dash"))
     return {"data": data, "layout": layout}
 
 
@@ -192,7 +192,7 @@ def response_spec(choice: Choice) -> Spec:
         )
     steps = [
         (choice.landmark, "@muted", f"landmark {choice.landmark:.3g}", "dot"),
-        (choice.anchor, "@purple", f"{choice.anchor_name} {choice.anchor or 0:.3g}", "dash"),
+        (choice.centre, "@purple", f"weighted centre {choice.centre or 0:.3g}", "dash"),
         (choice.peak, "@orange", f"{choice.peak_words}: {choice.peak:.3g}", "solid"),
     ]
     data += [parts.upright(lr, layout, role, name, dash) for lr, role, name, dash in steps if lr is not None]

@@ -22,6 +22,7 @@ from autolrs.bench.tasks import (  # noqa: E402 - torch and sklearn may be missi
     images,
     language,
     ordinary,
+    sgd,
     short,
 )
 from autolrs.bench.tasks.digits import build_cnn  # noqa: E402
@@ -29,8 +30,13 @@ from autolrs.bench.tasks.digits import build_cnn  # noqa: E402
 DIGITS = ["digits-mlp", "digits-cnn"]
 TABLES = ["digits-logistic", "cancer-mlp", "diabetes-mlp", "friedman-mlp"]
 SHORT = [task.name for task in short.SHORT]
-MADE = ["short-taught-adam", "short-taught-sgd", "short-formula-adam", "short-formula-sgd"]  # without it
-SHIPPED = [*DIGITS, *TABLES, *SHORT]  # with scikit-learn
+BY_SGD = [task.name for task in sgd.SGD_TASKS]
+MADE = [  # without it
+    *("short-taught-adam", "short-taught-sgd", "short-formula-adam", "short-formula-sgd", "sgd-taught-long"),
+    *(f"sgd-{name}" for name in ("waves", "curve", "straight", "parity", "sums-long")),
+    *(f"sgd-spirals{length}" for length in ("", "-plain", "-long")),
+]
+SHIPPED = [*DIGITS, *TABLES, *SHORT, *BY_SGD]  # with scikit-learn
 ELSEWHERE = {
     "fashion-mlp": "dataset-fashion-mnist",
     "fashion-cnn": "dataset-fashion-mnist",
@@ -58,6 +64,7 @@ def bare_machine(tmp_path, monkeypatch):
     made = (short.taught, short.formula, short.clusters, short.copied_digits)
     made += tuple(one for one in vars(finetune).values() if hasattr(one, "cache_clear"))
     made += (ordinary.pictures, _pictures.cifar10)
+    made += tuple(one for one in vars(sgd).values() if hasattr(one, "cache_clear"))
     readers = (data.fashion_mnist, data.king_james_bible, data.shakespeare, data.digits, data.table, *made)
     for reader in readers:
         reader.cache_clear()
@@ -83,7 +90,7 @@ def test_every_task_is_known_by_its_name_and_has_a_sane_budget():
         assert 0 < task.lr[0] < task.lr[1] and task.total_steps >= 100
     held_out = {name for name, task in TASKS.items() if task.held_out}
     headline = {"digits-cnn", "fashion-vit", "shakespeare-gru", "resnet50-imagenet"}
-    assert held_out == {*headline, *TABLES, *SHORT[9:], *FINETUNE[4:], *ORDINARY[5:]}
+    assert held_out == {*headline, *TABLES, *SHORT[9:], *FINETUNE[4:], *ORDINARY[5:], *BY_SGD[19:]}
 
 
 def test_a_small_task_has_a_smoke_test_and_no_paper_profile():

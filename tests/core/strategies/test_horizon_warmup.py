@@ -45,10 +45,9 @@ def test_the_less_miniature_runs_learned_the_longer_is_the_warm_up(descent, shar
     assert (f", warm-up over {share:.0%} of the run" in why) == (share > 0.05)
 
 
-def test_in_short_runs_the_shortest_is_longer_but_for_sgd_whose_peak_was_sought_with_a_short_one():
+def test_in_short_runs_the_shortest_is_longer():
     assert warmup_share(came_down(1.5, total=600)) == pytest.approx(0.15)
     assert warmup_share(came_down(0.41, total=600)) == pytest.approx(0.2, abs=0.01)
-    assert warmup_share(came_down(0.5, total=600, proportional_steps=True)) == pytest.approx(0.05)
     assert warmup_share(searched([], total=300, averaging=True)) == pytest.approx(0.15)
 
 

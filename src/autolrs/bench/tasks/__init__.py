@@ -1,4 +1,4 @@
-"""Tasks: nine small ones of all kinds, tables of numbers, short runs, fine-tuning, ordinary jobs, the paper's own.
+"""Tasks: nine small ones of all kinds, tables of numbers, short runs, fine-tuning, ordinary jobs, SGD, the paper's.
 
 Defaults may be chosen on the small ones with `held_out=False` only; the others check what was chosen. The paper's have
 profiles: `paper` is the real thing, `cpu` and `smoke` are narrow members of the same code on data that packages bring.
@@ -15,6 +15,7 @@ from autolrs.bench.tasks import (
     images,
     language,
     ordinary,
+    sgd,
     short,
     tables,
     translation,
@@ -37,6 +38,7 @@ TASKS: dict[str, Task] = {
         *short.SHORT,
         *finetune.FINETUNE,
         *ordinary.ORDINARY,
+        *sgd.SGD_TASKS,
         cifar.VGG_CIFAR10,
         cifar.VGG_CIFAR100,
         cifar.RESNET_CIFAR10,

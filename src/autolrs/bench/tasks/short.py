@@ -115,7 +115,7 @@ def taught() -> Split:
     source = torch.Generator().manual_seed(5)
     inputs, first = (torch.randn(*shape, generator=source) for shape in ((8000, 20), (20, 32)))
     last, noise = (torch.randn(*shape, generator=source) for shape in ((32, 1), (8000, 1)))
-    return _split(inputs, torch.tanh(2 * inputs @ first / 20**0.5) @ last / 32**0.5 + 0.05 * noise)
+    return shuffled(inputs, torch.tanh(2 * inputs @ first / 20**0.5) @ last / 32**0.5 + 0.05 * noise)
 
 
 @lru_cache
@@ -124,7 +124,7 @@ def formula() -> Split:
     x = 2 * torch.rand(6000, 6, generator=source) - 1
     a, b, c, d, e, _ = x.split(1, 1)
     noise = 0.1 * torch.randn(6000, 1, generator=source)
-    return _split(x, torch.sin(3 * a) * b + c**2 - torch.exp(-d * e) + noise)
+    return shuffled(x, torch.sin(3 * a) * b + c**2 - torch.exp(-d * e) + noise)
 
 
 @lru_cache
@@ -133,7 +133,7 @@ def clusters() -> Split:
     from sklearn.datasets import make_classification
 
     x, y = make_classification(6000, 30, n_informative=12, n_classes=5, n_clusters_per_class=2, random_state=3)
-    return _split(torch.tensor(x, dtype=torch.float32), torch.tensor(y))
+    return shuffled(torch.tensor(x, dtype=torch.float32), torch.tensor(y))
 
 
 @lru_cache
@@ -141,7 +141,8 @@ def copied_digits() -> Split:
     return Split(*((images, images.flatten(1)) for images, _ in data.digits()))
 
 
-def _split(inputs: Tensor, targets: Tensor) -> Split:
+def shuffled(inputs: Tensor, targets: Tensor) -> Split:
+    """Three parts, in an order of their own."""
     order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(1))
     return data.three_parts(inputs[order], targets[order])
 

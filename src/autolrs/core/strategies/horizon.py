@@ -9,15 +9,15 @@ higher peak than a long one: the horizon correction.
    below the landmark, then downwards and upwards while that is promising, until the money is spent.
    One that diverges is stopped, and so is one (after the first ones) that is clearly losing.
 3. The peak is the mean of their log LRs weighted by how well they did, lowered by the horizon correction: the less,
-   the further down they brought the loss. In a short run it goes half-way to the usual LR, where one is known; that of
-   SGD lies below the highest LR that did well. Where they learned too little to tell, it lies below the edge of
-   divergence, which two further ramps look for on other batches.
+   the further down they brought the loss. In a short run it goes half-way to the usual LR, where one is known. SGD has
+   a slow ramp as well, or in a short run instead of them: the peak lies well below where it breaks. Where miniature
+   runs learned too little to tell, it lies below the edge of divergence, which further ramps look for.
 4. Everything is put back, and the whole run is trained from step 0, with a warm-up that is the longer, the less they
    learned. With `replan_at`, miniature anneals part-way ask whether the LR may be higher (horizon_replan.py).
 
 What all this may cost is in horizon_plan.py, what short runs do differently in horizon_rules.py, what the ramp showed
-in horizon_ramp.py, what miniature runs came to in horizon_minis.py, the arithmetic of the third step in
-horizon_peak.py, the LR of the fourth in horizon_schedule.py.
+in horizon_ramp.py and the slow one in horizon_slow.py, what miniature runs came to in horizon_minis.py, the arithmetic
+of the third step in horizon_peak.py, the LR of the fourth in horizon_schedule.py.
 """
 
 from __future__ import annotations
@@ -50,8 +50,6 @@ from autolrs.core.strategies.horizon_peak import (
     fall,
     left,
     shortfalls,
-    towards_edge,
-    upper,
 )
 from autolrs.core.strategies.horizon_plan import (
     LEAST_MINIS,
@@ -64,9 +62,10 @@ from autolrs.core.strategies.horizon_plan import (
     look_interval,
     plan,
 )
-from autolrs.core.strategies.horizon_ramp import edge, further, landmark, search_interval
+from autolrs.core.strategies.horizon_ramp import SLOW, edge, further, further_ramps, landmark, search_interval
 from autolrs.core.strategies.horizon_rules import LONGEST_WARMUP, START, off_by, rules, warmup_by
 from autolrs.core.strategies.horizon_schedule import RETREAT, rest
+from autolrs.core.strategies.horizon_slow import WARMUP, below_slow_edge, beside_slow_edge, slow_lrs, slow_ramp
 from autolrs.core.types import (
     Command,
     Commit,
@@ -79,9 +78,6 @@ from autolrs.core.types import (
     peak_lr,
 )
 
-CENTRE, UPPER = "weighted centre", "well up to"  # what miniature runs may point to
-BELOW_UPPER = 0.8  # octaves taken off besides, for the longer horizon, from the highest LR that did well
-HALVED = 0.5  # share of the loss that miniature runs may leave at most for it to count
 RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best in the mean for 250 to 400 steps
 SURELY = 10.0  # standard errors by which SGD came below its first losses; 6 at most where it unlearned mistakes alone
 PROMISING = 0.045  # of the progress: an edge this close to the best is extended
@@ -110,7 +106,7 @@ class Horizon:
             profile = ramp(budget.ramp_steps, search_interval(state.settings))
             return Probe(0, 0, profile, check_every=1)
         if state.probes and len(state.outstanding) < state.settings.parallel:
-            probe = _next_mini(state, budget) or _next_ramp(state, budget)
+            probe = _slow(state, budget) or _next_mini(state, budget) or _next_ramp(state, budget)
             if probe is not None:
                 return probe
         if state.outstanding:
@@ -132,9 +128,16 @@ class Horizon:
         return frozenset()
 
 
+def _slow(state: State, budget: Plan) -> Probe | None:
+    """The slow ramp, next after the first one, where there is one."""
+    if not budget.slow_steps or len(state.probes) + len(state.outstanding) > 1:
+        return None
+    return Probe(0, SLOW, steps_at(slow_lrs(state)), check_every=1)
+
+
 def _next_mini(state: State, budget: Plan) -> Probe | None:
     """The next miniature run; None where it tells nothing more, or there is no money for it."""
-    asked = len(state.probes) + len(state.outstanding)
+    asked = len(state.probes) + len(state.outstanding) - (budget.slow_steps > 0)
     if asked > (MAX_MINIS if budget.minis else 0) or _ramps(state):
         return None
     if not affords_another(state, budget, LEAST_MINIS if asked == 1 else 1):
@@ -163,8 +166,8 @@ def _next_ramp(state: State, budget: Plan) -> Probe | None:
 
 def _ramps(state: State) -> int:
     """Further ramps that were asked for."""
-    under_way = sum(is_sweep(probe.profile) for probe in state.outstanding)
-    return sum(probe.sweep for probe in state.probes[1:]) + under_way
+    under_way = sum(is_sweep(probe.profile) for probe in state.outstanding if probe.index != SLOW)
+    return len(further_ramps(state)) + under_way
 
 
 def responses(state: State) -> dict[int, float]:
@@ -184,8 +187,7 @@ def limits(state: State, octave: int, steps: int, check: int) -> tuple[float, ..
     stopped would depend on their order.
     """
     finished = [(value, probe.index, probe) for probe, value in outcomes(state) if isinstance(probe, Probed)]
-    kind = rules(state.settings)
-    if octave in kind.first or not kind.gives_up or not finished:
+    if octave in rules(state.settings).first or not finished:
         return ()
     reached, _, best = min(finished)
     progress = start(state) - reached
@@ -205,19 +207,18 @@ def next_offset(state: State) -> int | None:
     while one is missing it is None too. So the LRs tried, and the choice, are those of a search one by one.
     """
     tried = responses(state)
-    under_way = {_octave(peak_lr(probe.profile), landmark(state)) for probe in state.outstanding}
+    runs = [probe for probe in state.outstanding if not is_sweep(probe.profile)]
+    under_way = {_octave(peak_lr(probe.profile), landmark(state)) for probe in runs}
     for octave in rules(state.settings).first:
         if octave not in tried and octave not in under_way and _inside(state, octave):
             return octave
-    if under_way:
+    if state.outstanding:
         return None
     if not tried:  # an interval of the user's own may begin above the first ones
         return next((octave for octave in range(START + 1, 1) if _inside(state, octave)), None)
     low, high = min(tried), max(tried)
     if all(math.isinf(value) for value in tried.values()):
         return low - 2 if _inside(state, low - 2) else None
-    if rules(state.settings).upper:
-        return next((octave for octave in towards_edge(tried) if _inside(state, octave)), None)
     # Downwards first: where all LRs do alike, a whole run wants one from the lower end of them. Upwards by two where
     # the highest is far ahead, and back into the gap if that was too far.
     best = _best(tried)
@@ -233,8 +234,7 @@ def horizon_octaves(state: State) -> float:
     if interval_too_low(state):
         return 0.0
     begin, best = start(state), lowest(state)
-    more = BELOW_UPPER if anchor(state)[1] == UPPER else off_by(rules(state.settings), fall(begin, best))
-    return correction(state.settings, begin, best) + more
+    return correction(state.settings, begin, best) + off_by(rules(state.settings), fall(begin, best))
 
 
 def interval_too_low(state: State) -> bool:
@@ -253,17 +253,6 @@ def _ahead(tried: Mapping[int, float], steepness: int = 1) -> bool:
 
 def _best(tried: Mapping[int, float]) -> int:
     return min(tried, key=lambda octave: tried[octave])
-
-
-def anchor(state: State) -> tuple[float, str]:
-    """What miniature runs point to, in octaves from the landmark, and what that is called.
-
-    Where they have not halved the loss, the highest LR that did well is the end of a plateau, which means nothing.
-    """
-    tried = responses(state)
-    if rules(state.settings).upper and _left_at_most(state, HALVED):
-        return upper(tried), UPPER
-    return centre(tried), CENTRE
 
 
 def answered(state: State) -> bool:
@@ -290,6 +279,8 @@ def warmup_share(state: State) -> float:
         return settings.warmup_fraction
     if not state.probes:
         share = SHORTEST_WARMUP
+    elif slow_ramp(state) and not answered(state):
+        share = WARMUP
     elif not minis(state) and not by_edge(state):
         share = min(rules(settings).warmup)
     elif not answered(state):
@@ -320,13 +311,16 @@ def _peak(state: State) -> tuple[float, str]:
             f"{settings.total_steps} steps leave too little for a search within max_cost {settings.max_cost}: "
             f"using the optimizer's own LR {lr:.4g}"
         )
+    if slow_ramp(state) and not answered(state):
+        return below_slow_edge(state)
     if not answered(state):
         return _without_answer(state)
     mark = landmark(state)
     tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
     low, best, high = min(tried), _best(tried), max(tried)
-    (middle, name), shift = anchor(state), horizon_octaves(state)
-    peak, usual = _half_way(state, _within(mark * 2.0 ** (middle - shift), *search_interval(settings)))
+    middle, shift = centre(responses(state)), horizon_octaves(state)
+    peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
+    peak, moved = beside_slow_edge(state, peak) if slow_ramp(state) else _half_way(state, peak)
     judge = "" if same_scale(state) else " (by training loss: `evaluate` is on another scale)"
     ended = {p.lr: value for p, value in outcomes(state) if isinstance(p, Probed) and math.isfinite(p.forecast.value)}
     doubtful = min((lr for lr, value in ended.items() if math.isinf(value)), default=None)
@@ -339,8 +333,8 @@ def _peak(state: State) -> tuple[float, str]:
         if share is not None:
             shifted = f"they brought the loss down to {share:.2g} of its start, so {shifted}"
     return peak, (
-        f"{len(minis(state))} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, {name} "
-        f"{mark * 2.0**middle:.3g}; {shifted}{usual}: peak {peak:.4g}"
+        f"{len(minis(state))} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, "
+        f"weighted centre {mark * 2.0**middle:.3g}; {shifted}{moved}: peak {peak:.4g}"
     )
 
 
@@ -367,8 +361,8 @@ def _without_answer(state: State) -> tuple[float, str]:
 
 def by_edge(state: State) -> bool:
     """Whether the edge of divergence alone tells the peak, if there is one: nothing was learned in miniature runs, or
-    there are none with SGD or of a network that was trained before."""
-    if not math.isfinite(breaks_at(state)):
+    there are none with SGD or of a network that was trained before; and no slow ramp knows better."""
+    if slow_ramp(state) or not math.isfinite(breaks_at(state)):
         return False
     if not minis(state):
         return state.settings.proportional_steps or state.settings.trained_before

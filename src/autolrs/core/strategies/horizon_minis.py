@@ -126,10 +126,10 @@ def differ(state: State) -> bool:
 
 def noise(state: State) -> float:
     """The standard deviation of a loss of the ramp, from batch to batch."""
-    return _noise(state.probes[0].losses)
+    return deviation(state.probes[0].losses)
 
 
-def _noise(losses: Sequence[float]) -> float:
+def deviation(losses: Sequence[float] | np.ndarray) -> float:
     """The standard deviation of losses from one to the next.
 
     By the median of second differences: what is learned meanwhile, and where it breaks out, does not count.
@@ -146,7 +146,7 @@ def _harmful(state: State, probe: Probed | Aborted) -> bool:
     """
     losses = probe.checks if isinstance(probe, Probed) else probe.losses
     ends = [p.checks for p in minis(state) if isinstance(p, Probed) and not state.settings.proportional_steps]
-    moved = min((_noise(checks) / math.sqrt(_in_tail(checks)) for checks in ends if checks), default=0.0)
+    moved = min((deviation(checks) / math.sqrt(_in_tail(checks)) for checks in ends if checks), default=0.0)
     return bool(losses) and not tail(losses) <= max(far_above(state), max(_first(state), default=math.inf) + 3 * moved)
 
 

@@ -1,4 +1,4 @@
-"""From what miniature runs came to, to the peak LR of the whole run: their centre or upper end, and how far below."""
+"""From what miniature runs came to, to the peak LR of the whole run: their centre, and how far below."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from autolrs.core.settings import Settings
 
 TEMPERATURE = 0.025  # of the weights, in units of the progress that the best miniature run made
 PER_OCTAVE = 8  # places between two LRs that are weighted too
-WELL = 0.05  # of the progress that the best miniature run made: who fell short of it by no more did well
 DESCENTS = (0.4, 1.2, 1.8)  # log of the factor by which miniature runs brought the loss down: least, usual, most
 SHIFT_PER_DESCENT = 0.6  # octaves of the horizon correction; measured between the least and the most
 
@@ -47,45 +46,6 @@ def centre(short: Mapping[int, float]) -> float:
     """The mean of the octaves, weighted by how well each did; in a flat valley that is its middle."""
     shares = weights(short)
     return float(np.array(list(shares.values())) @ np.array(list(shares)))
-
-
-def upper(short: Mapping[int, float]) -> float:
-    """The highest octave, from the best one on, up to which runs did well; by the line between the losses of two.
-
-    One that was stopped has lost all progress.
-
-    >>> upper({-3: 0.5, -2: 0.0, -1: 0.1}), upper({-2: 0.0, -1: math.inf}), upper({-3: 0.6, -2: 0.0})
-    (-1.5, -1.95, -2.0)
-    """
-    below, above = _around_edge(short)
-    if above is None:
-        return float(below)
-    worse = min(short[above], 1.0)
-    return below + (above - below) * (WELL - short[below]) / (worse - short[below])
-
-
-def towards_edge(short: Mapping[int, float]) -> tuple[int, ...]:
-    """The octaves to try next, where the highest that does well is sought: two at a time, then between, then below.
-
-    >>> towards_edge({-2: 0.0}), towards_edge({-2: 0.0, 0: math.inf}), towards_edge({-3: 0.3, -2: 0.0, -1: 0.8})
-    ((0, -1), (-1, -3), ())
-    """
-    below, above = _around_edge(short)
-    if above is None:
-        return below + 2, below + 1
-    low = min(short)
-    return *range(below + 1, above), *((low - 1,) if short[low] == min(short.values()) else ())
-
-
-def _around_edge(short: Mapping[int, float]) -> tuple[int, int | None]:
-    """From the best octave on the last one that did well, and the next one, which did not; None if none is higher."""
-    best = min(short, key=lambda octave: short[octave])
-    below = best
-    for octave in sorted(octave for octave in short if octave > best):
-        if short[octave] > WELL:
-            return below, octave
-        below = octave
-    return below, None
 
 
 def bottom(losses: np.ndarray) -> float:

@@ -18,6 +18,8 @@ MAX_MINIS = 7
 LEAST_MINIS = 2  # of one alone nobody can say whether it did well
 ENOUGH_MINIS = 3  # a fourth is worth less than knowing whether the run overfits
 SHORTEST_WARMUP = 0.05  # of a run whose miniatures came far; less costs up to 1.4 %
+SLOW_STEPS = (16, 30, 60)  # of a slow ramp: fewer say nothing, enough beside looks, more say little more
+SLOW_BESIDE = 40  # of one beside miniature runs, at least
 DEAR = 0.25  # of what it is spent for: an `evaluate` that costs more waits, since training losses judge as well
 
 
@@ -27,7 +29,8 @@ class Plan:
 
     `minis` is the number of miniature runs that are sure to fit, `replans` the committed steps at which the run is
     planned anew, `looks` the number of looks at the validation loss that are kept for `keep_best="auto"`. Miniature
-    runs are judged by their validation loss if `validated`, or else by the training loss.
+    runs are judged by their validation loss if `validated`, or else by the training loss. SGD has a slow ramp of
+    `slow_steps` beside them or, in a short run, instead of them.
     """
 
     ramp_steps: int
@@ -36,6 +39,7 @@ class Plan:
     replans: tuple[int, ...] = ()
     looks: int = 0
     validated: bool = False
+    slow_steps: int = 0
 
 
 def plan(settings: Settings, *, validation: bool) -> Plan:
@@ -54,6 +58,9 @@ def plan(settings: Settings, *, validation: bool) -> Plan:
     ends = {max(round(share * total), warmup_steps(settings, total)) for share in settings.replan_at}
     replans = tuple(sorted(end for end in ends if end < total))
     looks = MIN_LOOKS if settings.keep_best == "auto" and validation else 0
+    by_ramps = _by_ramps(settings, budget, replans, looks, calls=int(validation))
+    if goes_by_ramps(settings):
+        return by_ramps
     # After 20 steps training losses judge better: with BatchNorm a validation loss is that of its first statistics.
     affordable = validation and settings.evaluate_steps <= DEAR * each and not is_short(settings)
     # The judge is given up first, then looks, where three miniature runs do not fit beside them; re-planning last.
@@ -63,12 +70,32 @@ def plan(settings: Settings, *, validation: bool) -> Plan:
         (0, affordable, ENOUGH_MINIS),
         (0, False, LEAST_MINIS),
     )
+    slow = _slow_steps_beside(settings)
     for wanted, (kept, judged, least) in product((replans, ()), means):
-        left = budget - sweep - kept * settings.evaluate_steps
+        left = budget - sweep - slow - kept * settings.evaluate_steps
         minis = int(left / _price(settings, each, judged) + 1e-9) - REPLAN_RUNS * len(wanted)
         if minis >= least:
-            return Plan(sweep, each, min(minis, MAX_MINIS), wanted, kept, judged)
+            return Plan(sweep, each, min(minis, MAX_MINIS), wanted, kept, judged, slow)
+    return by_ramps if settings.proportional_steps else Plan(sweep, each, 0)
+
+
+def _by_ramps(settings: Settings, budget: float, replans: tuple[int, ...], looks: int, calls: int) -> Plan:
+    """A slow ramp of as many steps as there is money for, and no miniature runs; `calls` of `evaluate` come before."""
+    sweep, each = ramp_steps(settings), mini_steps(settings)
+    least, enough, most = SLOW_STEPS
+    for wanted, (kept, needed) in product((replans, ()), ((looks, enough), (0, least))):
+        left = budget - sweep - (kept + calls) * settings.evaluate_steps
+        steps = int(left - REPLAN_RUNS * len(wanted) * _price(settings, each, False) + 1e-9)
+        if steps >= needed:
+            return Plan(sweep, each, 0, wanted, kept, slow_steps=min(steps, most))
     return Plan(sweep, each, 0)
+
+
+def _slow_steps_beside(settings: Settings) -> int:
+    """Of the slow ramp beside miniature runs. Networks with norms turn any LR into what they bear, and have none."""
+    if not settings.proportional_steps or settings.normalised:
+        return 0
+    return min(max(mini_steps(settings), SLOW_BESIDE), SLOW_STEPS[2])
 
 
 def ramp_steps(settings: Settings) -> int:
@@ -86,6 +113,11 @@ def mini_steps(settings: Settings) -> int:
 def is_short(settings: Settings) -> bool:
     """Whether the run is so short that its miniature runs have the least steps that say anything."""
     return mini_steps(settings) <= MIN_MINI_STEPS
+
+
+def goes_by_ramps(settings: Settings) -> bool:
+    """Whether a slow ramp tells the peak: of a short run of SGD, whose miniature runs are too few and too short."""
+    return settings.proportional_steps and is_short(settings)
 
 
 def affords_another(state: State, budget: Plan, runs: int = 1, beside: int = 0) -> bool:
@@ -155,21 +187,22 @@ def _allowance(settings: Settings) -> float:
 def compares(settings: Settings) -> bool:
     """Whether averaged weights are held against the others at the end: unless two calls of `evaluate` are dear.
 
-    In a short run they are where they would cost one of the first three miniature runs. Only this strategy has a
-    ceiling for them to break.
+    In a short run they are where they would cost one of the first three miniature runs, or a slow ramp too many of its
+    steps. Only this strategy has a ceiling for them to break.
     """
     if not settings.averaging or settings.strategy != "horizon":
         return settings.averaging
     each = settings.evaluate_steps
-    without, beside = (_runs_beside(settings, calls) for calls in (1, 3))  # one of them weighs
-    dear = is_short(settings) and without >= LEAST_MINIS and beside < min(without, ENOUGH_MINIS)
+    least, enough = SLOW_STEPS[:2] if goes_by_ramps(settings) else (LEAST_MINIS, ENOUGH_MINIS)
+    without, beside = (_room_beside(settings, calls) for calls in (1, 3))  # one of them weighs
+    dear = is_short(settings) and without >= least and beside < min(without, enough)
     return not dear and 2 * each <= weighing_share(settings)
 
 
-def _runs_beside(settings: Settings, calls: int) -> int:
-    """Miniature runs, judged by their training loss, that fit beside so many calls of `evaluate`."""
+def _room_beside(settings: Settings, calls: int) -> int:
+    """Miniature runs, judged by their training loss, or steps of a slow ramp that fit beside so many `evaluate`."""
     left = _allowance(settings) - calls * settings.evaluate_steps - ramp_steps(settings)
-    return int(left / mini_steps(settings) + 1e-9)
+    return int(left / (1 if goes_by_ramps(settings) else mini_steps(settings)) + 1e-9)
 
 
 def _price(settings: Settings, steps: int, validated: bool) -> float:

@@ -11,11 +11,13 @@ from autolrs.core.engine import State
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon_minis import far_above, noise, start, start_level
 from autolrs.core.strategies.horizon_peak import bottom
-from autolrs.core.strategies.horizon_plan import is_short, ramp_steps
+from autolrs.core.strategies.horizon_plan import is_short, plan, ramp_steps
+from autolrs.core.types import Aborted, Probed
 
 FURTHER = (10, 15)  # octaves below the edge at which further ramps begin; from 5 on they come to it without momentum
 BEYOND = 4  # octaves above it to which they go
 UNSEEN_DIP = 1.5  # octaves from the edge to the landmark, where the ramp has no dip: as usual where it has one
+SLOW = 1  # the index of the slow ramp, where the plan has one
 EDGE_REACH = 5  # octaves below the edge of divergence within which the landmark lies; 0 to 3.7 in all ramps measured
 
 
@@ -60,16 +62,27 @@ def edge(state: State) -> float:
 
     In a single ramp the few batches that it meets there move it by half an octave.
     """
-    lrs, smoothed, last = _ramp(state)
-    if last + 1 == lrs.size:
+    found = [first_edge(state)]
+    if not math.isfinite(found[0]):
         return math.inf
-    found = [_edge(state, lrs, smoothed, last)]
-    answers = sorted((probe for probe in state.probes[1:] if probe.sweep), key=lambda probe: probe.index)
+    answers = sorted(further_ramps(state), key=lambda probe: probe.index)
     for probe, lrs in zip(answers, further(state), strict=False):
         if probe.losses:
             smoothed, last = _smoothed(state, probe.losses)
             found.append(_edge(state, lrs, smoothed, last))
     return float(np.exp(np.mean(np.log(found))))
+
+
+def further_ramps(state: State) -> list[Probed | Aborted]:
+    """Those that were answered, beside the first ramp and the slow one."""
+    slow = SLOW if plan(state.settings, validation=state.validation).slow_steps else None
+    return [probe for probe in state.probes[1:] if probe.sweep and probe.index != slow]
+
+
+def first_edge(state: State) -> float:
+    """The same by the first ramp alone."""
+    lrs, smoothed, last = _ramp(state)
+    return math.inf if last + 1 == lrs.size else _edge(state, lrs, smoothed, last)
 
 
 def further(state: State) -> list[np.ndarray]:

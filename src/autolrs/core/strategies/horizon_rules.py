@@ -1,8 +1,7 @@
 """What searches of different runs do differently: long and short ones, of SGD and of others.
 
-Up to 1000 steps miniature runs have the least steps that say anything, and there is money for few. What limits a short
-run of SGD is where it breaks, rather than the noise of its batches: it wants what lies a little below, however flat the
-valley. Why, with measurements: docs/research-log.md, "Few miniature runs of few steps" and "SGD in short runs".
+Up to 1000 steps miniature runs have the least steps that say anything, and there is money for few; those of SGD go by
+a slow ramp instead (horizon_slow.py). Why, with measurements: docs/research-log.md, "Few miniature runs of few steps".
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ class Rules(NamedTuple):
     first: tuple[int, ...]  # octaves from the landmark that are tried whatever they show
     learned: float = math.inf  # share of the loss that the best run may leave at most, or else none of them counts
     ranked: bool = False  # whether they count all the same where their LRs can be told apart
-    gives_up: bool = True  # whether runs that are clearly losing are stopped
-    upper: bool = False  # whether the highest LR that does well is sought, instead of the middle of the valley
     off: float = 0.0  # octaves taken off the middle of the valley, besides the correction for the longer horizon
     deep: float = 0.0  # octaves less, per unit of descent beyond the usual
     # How far miniature runs came, from where on, up to where, and how many octaves more are taken off there: on a
@@ -48,15 +45,12 @@ LONG_SGD_NORMALISED = LONG_SGD._replace(plateau=(0.6, DESCENTS[0], -1.0))
 # Cannot afford to look down before it knows the slope. At any LR a network unlearns its first mistakes.
 # By its few probes it may end anywhere, and a longer warm-up forgives more.
 SHORT = Rules((START, START + 1), learned=0.9, warmup=(0.15, LONG_WARMUP))
-# With momentum runs overshoot, and come back by the last of 20 steps. It takes a high LR to unlearn mistakes, too.
-# Where runs have not halved the loss, the highest LR that does well does not count, and the middle lies too high.
-SHORT_SGD = Rules((START,), gives_up=False, upper=True, off=0.5, warmup=(SHORTEST_WARMUP, SHORTEST_WARMUP))
 
 
 def rules(settings: Settings) -> Rules:
     """Those of this run's search."""
     if is_short(settings):
-        return SHORT_SGD if settings.proportional_steps else SHORT
+        return SHORT
     sgd = LONG_SGD_NORMALISED if settings.normalised else LONG_SGD
     return sgd if settings.proportional_steps else LONG
 

@@ -1,0 +1,225 @@
+"""Small networks by SGD for 300 to 2500 steps, on data that ship with scikit-learn or are made by a formula.
+
+The first thing that many people try. Where the slow ramp of SGD puts the peak was chosen on the first nineteen
+(docs/research-log.md, "The slow ramp"); the others were written after that, and check it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from autolrs.bench.tasks import data
+from autolrs.bench.tasks._task import Bundle, Task, supervised
+from autolrs.bench.tasks.data import Split
+from autolrs.bench.tasks.short import SGD_LRS, convolution_net, copied_digits, gru, shuffled, taught
+from autolrs.bench.tasks.tables import perceptron
+
+MADE_BY_FORMULA: list[Callable[[], Split]] = []  # the others ship with scikit-learn
+
+
+def _formula(make: Callable[[], Split]) -> Callable[[], Split]:
+    cached = lru_cache(make)
+    MADE_BY_FORMULA.append(cached)
+    return cached
+
+
+def _random(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _noisy(values: Tensor, deviation: float, source: torch.Generator) -> Tensor:
+    return values + deviation * torch.randn(values.shape, generator=source)
+
+
+def _standard(values: Tensor) -> Tensor:
+    return (values - values.mean(0)) / values.std(0)
+
+
+@_formula
+def waves() -> Split:
+    source = _random(11)
+    a, b, c = (x := 2 * torch.rand(5000, 3, generator=source) - 1).split(1, 1)
+    return shuffled(x, _noisy(torch.sin(4 * a + b) * torch.cos(3 * c), 0.05, source))
+
+
+@_formula
+def curve() -> Split:
+    source = _random(12)
+    x = 6 * torch.rand(2000, 1, generator=source) - 3
+    return shuffled(x, _noisy(torch.sin(2 * x) + 0.1 * x**2, 0.1, source))
+
+
+@_formula
+def spirals() -> Split:
+    """Three arms."""
+    source = _random(14)
+    arm, radius = torch.randint(0, 3, (4000,), generator=source), torch.rand(4000, generator=source)
+    angle = _noisy(5 * radius + 2.094 * arm, 0.15, source)
+    return shuffled(2 * torch.stack([radius * angle.cos(), radius * angle.sin()], 1), arm)
+
+
+@_formula
+def straight() -> Split:
+    """A linear function of forty numbers of very different sizes."""
+    source = _random(15)
+    x = torch.randn(3000, 40, generator=source) * torch.logspace(0, -1, 40)
+    return shuffled(x, _noisy(x @ torch.randn(40, 1, generator=source), 0.2, source))
+
+
+@_formula
+def parity() -> Split:
+    """Whether the first three of twelve bits are odd in number."""
+    bits = torch.randint(0, 2, (4000, 12), generator=_random(16)).float()
+    return shuffled(2 * bits - 1, (bits[:, :3].sum(1) % 2).long())
+
+
+@_formula
+def sums() -> Split:
+    """Two of the twelve numbers of a sequence are marked: what is their sum?"""
+    source = _random(17)
+    numbers, order = torch.rand(5000, 12, generator=source), torch.rand(5000, 12, generator=source).argsort(1)
+    marks = (order < 2).float()
+    return shuffled(torch.stack([numbers, marks], 2), (numbers * marks).sum(1, keepdim=True))
+
+
+def _made(name: str, *, values: bool = False, **arguments: object) -> Callable[[], Split]:
+    """What one of scikit-learn's functions makes: labels, or values of deviation 1 and a little noise."""
+
+    @lru_cache
+    def make() -> Split:
+        data.find_scikit_learn()
+        from sklearn import datasets
+
+        x, y = (torch.as_tensor(part) for part in getattr(datasets, f"make_{name}")(**arguments))
+        targets = (
+            _noisy(_standard(y.float()[:, None]), 0.1, _random(13))
+            if values
+            else (y > 0 if y.is_floating_point() else y).long()
+        )
+        return shuffled(_standard(x.float()) if values else x.float(), targets)
+
+    return make
+
+
+def _shipped(name: str) -> Callable[[], Split]:
+    @lru_cache
+    def load() -> Split:
+        data.find_scikit_learn()
+        from sklearn import datasets
+
+        x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+        return shuffled(_standard(torch.tensor(x, dtype=torch.float32)), torch.tensor(y))
+
+    return load
+
+
+friedman1, friedman2, friedman3 = (
+    _made(f"friedman{i}", values=True, n_samples=4000, random_state=4) for i in (1, 2, 3)
+)
+wine, iris = _shipped("wine"), _shipped("iris")
+blobs = _made(
+    "classification",
+    n_samples=5000,
+    n_features=40,
+    n_informative=15,
+    n_classes=8,
+    n_clusters_per_class=1,
+    random_state=8,
+)
+quantiles = _made("gaussian_quantiles", n_samples=5000, n_features=8, n_classes=4, random_state=2)
+hastie = _made("hastie_10_2", n_samples=5000, random_state=2)
+roll = _made("swiss_roll", values=True, n_samples=4000, random_state=2)
+
+
+def _deep() -> nn.Module:
+    hidden = [layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.SiLU())]
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.SiLU(), *hidden, nn.Linear(64, 10))
+
+
+def _two_convolutions() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(512, 10),
+    )  # fmt: skip
+
+
+class Adder(nn.Module):
+    """A recurrent net with one number to say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.out = nn.GRU(2, 32, batch_first=True), nn.Linear(32, 1)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        total: Tensor = self.out(self.cell(numbers)[0][:, -1])
+        return total
+
+
+def _plain(net: nn.Module) -> Optimizer:
+    return SGD(net.parameters(), lr=0.1)
+
+
+def _momentum(net: nn.Module) -> Optimizer:
+    return SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+
+def _nesterov(net: nn.Module) -> Optimizer:
+    return SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
+
+
+def _task(
+    name: str,
+    steps: int,
+    split: Callable[[], Split],
+    batch: int,
+    model: Callable[[], nn.Module],
+    optimizer: Callable[[nn.Module], Optimizer],
+    *,
+    held_out: bool = False,
+) -> Task:
+    def build(seed: int) -> Bundle:
+        return supervised(split(), seed, batch, model, optimizer)
+
+    def find_data() -> None:
+        if split not in (*MADE_BY_FORMULA, taught):
+            data.find_scikit_learn()
+
+    return Task(f"sgd-{name}", steps, SGD_LRS, build, held_out=held_out, find_data=find_data)
+
+
+_check = partial(_task, held_out=True)
+
+SGD_TASKS = (
+    _task("waves", 900, waves, 64, lambda: perceptron(3, 1, 64), _momentum),
+    _task("curve", 600, curve, 32, lambda: perceptron(1, 1, 48, nn.GELU), _momentum),
+    _task("friedman1", 800, friedman1, 64, lambda: perceptron(10, 1, 64), _nesterov),
+    _task("friedman2", 800, friedman2, 32, lambda: perceptron(4, 1, 64), _momentum),
+    _task("spirals", 800, spirals, 32, lambda: perceptron(2, 3, 64, nn.Tanh), _momentum),
+    _task("spirals-plain", 1000, spirals, 64, lambda: perceptron(2, 3, 64), _plain),
+    _task("wine", 400, wine, 16, lambda: perceptron(13, 3, 32), _plain),
+    _task("straight", 500, straight, 32, lambda: nn.Linear(40, 1), _plain),
+    _task("parity", 800, parity, 32, lambda: perceptron(12, 2, 64), _momentum),
+    _task("blobs", 600, blobs, 64, lambda: perceptron(40, 8, 64), _momentum),
+    _task("gru", 900, data.digits, 32, gru, _nesterov),
+    _task("convolution", 600, data.digits, 32, convolution_net, _nesterov),
+    _task("autoencoder", 1000, copied_digits, 32, lambda: perceptron(64, 64, 48), _momentum),
+    _task("digits", 500, data.digits, 32, lambda: perceptron(64, 10, 64), _momentum),
+    _task("convolution-long", 1500, data.digits, 32, convolution_net, _nesterov),
+    _task("digits-long", 1250, data.digits, 32, lambda: perceptron(64, 10, 64), _momentum),
+    _task("autoencoder-long", 2500, copied_digits, 32, lambda: perceptron(64, 64, 48), _momentum),
+    _task("spirals-long", 2000, spirals, 32, lambda: perceptron(2, 3, 64, nn.Tanh), _momentum),
+    _task("taught-long", 2500, taught, 32, lambda: perceptron(20, 1, 64, nn.Tanh), _nesterov),
+    _check("iris", 300, iris, 16, lambda: perceptron(4, 3, 16), _plain),
+    _check("hastie", 600, hastie, 32, lambda: perceptron(10, 2, 64, nn.Tanh), _nesterov),
+    _check("quantiles", 700, quantiles, 32, lambda: perceptron(8, 4, 48), _momentum),
+    _check("roll", 800, roll, 64, lambda: perceptron(3, 1, 64, nn.GELU), _momentum),
+    _check("deep", 900, data.digits, 32, _deep, _momentum),
+    _check("sums-long", 1500, sums, 32, Adder, _momentum),
+    _check("friedman3-long", 2000, friedman3, 32, lambda: perceptron(4, 1, 64), _plain),
+    _check("convolutions-long", 2000, data.digits, 64, _two_convolutions, _nesterov),
+)
