@@ -110,10 +110,12 @@ def test_steps_of_sgd_are_proportional_to_gradients_and_those_of_what_is_built_o
     assert not given.settings.proportional_steps
 
 
-@pytest.mark.parametrize(("total", "sought"), [(600, True), (1100, False)])
-def test_short_runs_of_sgd_say_up_to_which_lr_they_did_well(total, sought):
-    _, said, _ = peak(total, torch.optim.SGD, lambda x: x + 5)
-    assert any("well up to" in note for note in said) == sought
+@pytest.mark.parametrize(("total", "minis"), [(600, False), (1100, True)])
+def test_runs_of_sgd_say_where_their_slow_ramp_broke(total, minis):
+    _, said, _ = peak(total, torch.optim.SGD, lambda x: x + 5, normalised=False)
+    (note,) = (note for note in said if "slow ramp" in note)
+    assert ("miniature runs" in note) == minis and "training broke at" in note
+    assert not any("slow ramp" in note for note in peak(total, torch.optim.Adam, lambda x: x + 5)[1])
 
 
 def normed(norm, width=8):

@@ -91,7 +91,9 @@ def test_whatever_it_costs_the_run_stays_below_the_ceiling(rows, total_steps):
     assert spent <= 1.15 * total_steps + over + 1e-6
     assert any(isinstance(e, Noted) and "let it look at less data" in e.message for e in events) == (over > 0)
     probes = [e.command for e in events if isinstance(e, Asked) and isinstance(e.command, Probe)]
-    assert len(probes) >= 2  # a search, whatever it costs
+    assert len(probes) >= (
+        2 if total_steps > 1000 else 1
+    )  # a search, whatever it costs: miniature runs, or a slow ramp
     if event.evaluate_cost > 0.25 * 24:  # dearer than a quarter of a miniature run
         assert {probe.metric for probe in probes} == {"train"}
 
@@ -99,7 +101,7 @@ def test_whatever_it_costs_the_run_stays_below_the_ceiling(rows, total_steps):
 def test_a_cheap_evaluate_leaves_money_for_looks_in_a_short_run():
     auto, model, optimizer, loader, _ = begin(rows=8, keep_best="auto")
     train(auto, model, optimizer, loader)
-    dear, model, optimizer, loader, _ = begin(rows=8, keep_best="auto", evaluate_cost=10 / 3)
+    dear, model, optimizer, loader, _ = begin(rows=8, keep_best="auto", evaluate_cost=10.0)
     train(dear, model, optimizer, loader)
     assert len(auto.session.state.looks) >= 5 and len(dear.session.state.looks) == 0
 

@@ -80,11 +80,14 @@ def plan(settings: Settings, *, validation: bool) -> Plan:
 
 
 def _by_ramps(settings: Settings, budget: float, replans: tuple[int, ...], looks: int, calls: int) -> Plan:
-    """A slow ramp of as many steps as there is money for, and no miniature runs; `calls` of `evaluate` come before."""
-    sweep, each = ramp_steps(settings), mini_steps(settings)
+    """A slow ramp of as many steps as there is money for, and no miniature runs.
+
+    `calls` of `evaluate` come before it; what such a call costs beyond its share breaks the ceiling.
+    """
+    sweep, each, each_look = ramp_steps(settings), mini_steps(settings), settings.evaluate_steps
     least, enough, most = SLOW_STEPS
     for wanted, (kept, needed) in product((replans, ()), ((looks, enough), (0, least))):
-        left = budget - sweep - (kept + calls) * settings.evaluate_steps
+        left = budget - sweep - kept * each_look - calls * min(each_look, weighing_share(settings))
         steps = int(left - REPLAN_RUNS * len(wanted) * _price(settings, each, False) + 1e-9)
         if steps >= needed:
             return Plan(sweep, each, 0, wanted, kept, slow_steps=min(steps, most))
