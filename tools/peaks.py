@@ -9,13 +9,16 @@
     python tools/peaks.py held [HELD.jsonl]                               # what that is worth against no hold
     python tools/peaks.py warm WARMUPS.jsonl SHARE PEAK TASK[:CHANGE...] SEED ...  # held until half, so long a warm-up
     python tools/peaks.py warmed [WARMUPS.jsonl]                          # losses by warm-up and peak
+    python tools/peaks.py slow RAMPS.jsonl TASK[:CHANGE...] SEED ...      # slow ramps of several lengths
+    python tools/peaks.py slowed [RAMPS.jsonl [RUNS.jsonl]]               # what a peak so far below their break loses
 
 CHANGE is `sgd`, `adam` or `adamw` (another optimizer), `b4` (batches four times as large), `t0.3` (fewer steps), or
 `plain` (no averaging). The rows behind docs/research-log.md, "A correction for each task" and "Holding the peak", are
 the defaults of `score`, `searched` and `held`; those of transformer-wmt14 are on the catalogues of one machine, which
 the task had before. Whole runs are recorded without a hold, but for those of
 `runs-short.jsonl`, which go with the searches of `searches-short.jsonl` ("Between the LRs that were tried"), and
-`warmups.jsonl` ("How long a warm-up").
+`warmups.jsonl` ("How long a warm-up"). `slow-ramps.jsonl` and `slow-runs.jsonl` (made by `warm`) are behind "The slow
+ramp"; the tasks had their first form then, whose columns differ by less than .1 % in size.
 """
 
 from __future__ import annotations
@@ -37,14 +40,20 @@ from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon
 from autolrs.core.strategies.horizon_minis import outcomes, start
 from autolrs.core.strategies.horizon_peak import centre, correction, descent, shortfalls
-from autolrs.core.strategies.horizon_ramp import landmark
+from autolrs.core.strategies.horizon_plan import goes_by_ramps
+from autolrs.core.strategies.horizon_ramp import first_edge, landmark
 from autolrs.core.strategies.horizon_rules import LONG, off_by, rules, warmup_by
 from autolrs.core.strategies.horizon_schedule import full_profile
+from autolrs.core.strategies.horizon_slow import BEYOND, last_before_break
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "peaks"
 ROWS, SEARCHES, HELD, WARMUPS = (RESULTS / f"{name}.jsonl" for name in ("rows", "searches", "held", "warmups"))
 HEADLINE = RESULTS.parent / "horizon.jsonl"
 SGD_TASKS = ("digits-mlp", "fashion-cnn", "bible-lstm")  # of the development tasks
+RAMPS, SLOW_RUNS = (RESULTS / f"slow-{name}.jsonl" for name in ("ramps", "runs"))
+LENGTHS = ((30, 6), (40, 6), (40, 8), (60, 8), (60, 10))  # of slow ramps: steps, octaves below the first one's edge
+BELOW = (1.5, 1.75, 2.0, 2.25, 2.5, 3.0)
+MOST = 10.0  # times the best loss: what died lost no more than that
 OCTAVES = (-2, -1, 0, 1, 2)  # peaks of the whole runs, from the one that the rule takes
 # The rule is for runs with a hold; the recorded ones have none and, but for short ones, want so much less taken off.
 FOR_THE_HOLD = {"averaged": 0.1}
@@ -149,7 +158,7 @@ def rule(row: Row) -> float:
     losses = {round(math.log2(lr / mark)): math.inf if loss is None else loss for lr, loss in row["minis"]}
     best = min(losses.values())
     shift = correction(config, begin, best)
-    if not rules(config).upper:  # which these searches of short runs did not look for
+    if not goes_by_ramps(config):  # as these searches did not
         shift += off_by(rules(config), descent(begin, best))
     return float(mark * 2.0 ** (centre(shortfalls(losses, begin)) - shift))
 
@@ -262,6 +271,72 @@ def warmed(rows: list[Row]) -> dict[tuple[str, int], dict[float, dict[float, flo
     return dict(found)
 
 
+def slow(name: str, seed: int) -> Row:
+    """Slow ramps of several lengths, by the edge of the first ramp of a search."""
+    from autolrs import AutoLRS
+    from autolrs.bench.methods._method import endless, step
+    from autolrs.rivals.schedules import set_lr
+
+    bundle, total, averaged = build(name, seed)
+    auto = AutoLRS(bundle.model, bundle.optimizer, total_steps=total, averaging=averaged)
+    for batch in auto.batches(bundle.loader):
+        auto.step(step(bundle, bundle.optimizer, batch))
+        if auto.session.state.probes:
+            break
+    edge = min(first_edge(auto.session.state), 10.0)
+    ramps = []
+    for steps, octaves in LENGTHS:
+        bundle, _, _ = build(name, seed)
+        lrs, losses = np.geomspace(edge * 2.0**-octaves, edge * 2.0**BEYOND, steps), []
+        for lr, batch in zip(lrs, endless(bundle.loader), strict=False):
+            set_lr(bundle.optimizer, lr)
+            losses.append(step(bundle, bundle.optimizer, batch).item())
+            if not math.isfinite(losses[-1]):
+                losses[-1] = None
+                break
+        ramps.append({"steps": steps, "octaves": octaves, "lrs": [lrs[0], lrs[-1]], "losses": losses})
+    return {"task": name, "seed": seed, "total_steps": total, "edge": edge, "ramps": ramps}
+
+
+def breaks(ramp: Row) -> float:
+    """The LR before which training broke in a slow ramp, as the strategy finds it."""
+    losses = [math.inf if loss is None else loss for loss in ramp["losses"]]
+    lrs = np.geomspace(*ramp["lrs"], ramp["steps"])
+    return float(lrs[last_before_break(losses, ramp["steps"])])
+
+
+def lost_at(runs: list[Row], warmup: float = 0.15) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Task -> log2 of the peaks of whole runs, and the log of the loss over that at the best peak, in the mean."""
+    found: Any = defaultdict(lambda: defaultdict(dict))
+    for row in runs:
+        if row["warmup"] == warmup:
+            found[row["task"]][row["peak"]][row["seed"]] = row["test"]
+    result = {}
+    for task, peaks in found.items():
+        seeds = {seed for losses in peaks.values() for seed in losses}
+        logs = np.array(
+            [[math.log(losses.get(seed) or math.inf) for seed in seeds] for _, losses in sorted(peaks.items())]
+        )
+        above = np.minimum(logs - logs.mean(1).min(), math.log(MOST)).mean(1)
+        result[task] = np.log2(sorted(peaks)), above
+    return result
+
+
+def slowed(ramps: list[Row], runs: list[Row]) -> dict[tuple[int, int], dict[float, dict[str, float]]]:
+    """Steps and octaves of a slow ramp -> octaves from its break to the peak -> task -> what is lost by that peak."""
+    lost = lost_at(runs)
+    found: Any = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for row in ramps:
+        for ramp in row["ramps"]:
+            for below in BELOW:
+                at = np.interp(math.log2(breaks(ramp)) - below, *lost[row["task"]])
+                found[ramp["steps"], ramp["octaves"]][below][row["task"]].append(float(at))
+    return {
+        length: {below: {task: float(np.mean(all_)) for task, all_ in tasks.items()} for below, tasks in belows.items()}
+        for length, belows in found.items()
+    }
+
+
 def read(path: Path) -> list[Row]:
     """The rows of a file."""
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -269,7 +344,7 @@ def read(path: Path) -> list[Row]:
 
 def main(arguments: list[str]) -> None:
     """The command line."""
-    if arguments[:1] in (["record"], ["search"], ["hold"], ["again"], ["warm"]):
+    if arguments[:1] in (["record"], ["search"], ["hold"], ["again"], ["warm"], ["slow"]):
         import torch
 
         torch.set_num_threads(1)
@@ -319,6 +394,15 @@ def main(arguments: list[str]) -> None:
         for (task, seed), shares in warmed(read(Path(arguments[1]) if arguments[1:] else WARMUPS)).items():
             for share, losses in shares.items():
                 print(f"{task:26} seed {seed}, {share:4.0%}:", *(f"{p:.3g} {loss:.4g}," for p, loss in losses.items()))
+    elif arguments[:1] == ["slow"] and len(arguments) > 3:
+        with Path(arguments[1]).open("a") as file:
+            for seed in map(int, arguments[3:]):
+                file.write(json.dumps(slow(arguments[2], seed)) + "\n")
+    elif arguments[:1] == ["slowed"]:
+        files = (*arguments[1:], *(RAMPS, SLOW_RUNS)[len(arguments) - 1 :])
+        for (steps, octaves), belows in slowed(*(read(Path(file)) for file in files)).items():
+            lost = (f"{below:g}: {np.mean(list(tasks.values())):.2f}" for below, tasks in belows.items())
+            print(f"{steps} steps over {octaves} octaves, log loss lost by octaves below the break:", ", ".join(lost))
     else:
         raise SystemExit(__doc__)
 

@@ -18,6 +18,7 @@ from autolrs.core.strategies.horizon_ramp import first_edge, further_ramps
 from autolrs.core.strategies.horizon_slow import (
     AT_LEAST_BELOW,
     BELOW,
+    BELOW_TRAINED,
     BEYOND,
     DRAWN,
     OCTAVES,
@@ -97,6 +98,13 @@ def test_losses_of_any_scale_and_sign_tell_the_same(scale, offset, seed):
         return slow_edge(slowed(ramped(), lambda lrs: [scale * x + offset for x in course(lrs, noise=0.05, seed=seed)]))
 
     assert of(scale, offset) == pytest.approx(of(1.0, 0.0), rel=1e-6)
+
+
+def test_a_network_that_was_trained_before_gets_a_lower_peak():
+    state = slowed(ramped(trained_before=True))
+    peak, why = choose(state)
+    assert peak == pytest.approx(slow_edge(state) * 2**-BELOW_TRAINED) < choose(slowed(ramped()))[0]
+    assert "since the network was trained before" in why and "before" not in choose(slowed(ramped()))[1]
 
 
 def test_a_single_hard_batch_is_no_break():
