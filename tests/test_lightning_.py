@@ -475,7 +475,7 @@ class LightningToy(lightning.LightningModule):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"strategy": "horizon", "max_cost": 1.6},
+        {"strategy": "horizon", "max_cost": 1.6, "evaluate_cost": 1.0},  # in plain torch it would be weighed
         {**SMALL["paper"], "preset": "practical", "keep_winner": False, "lr": "auto", "range_steps": 30},
     ],
     ids=["horizon", "paper"],

@@ -44,7 +44,7 @@ from autolrs.core.strategies.horizon_plan import goes_by_ramps
 from autolrs.core.strategies.horizon_ramp import first_edge, landmark
 from autolrs.core.strategies.horizon_rules import LONG, off_by, rules, warmup_by
 from autolrs.core.strategies.horizon_schedule import full_profile
-from autolrs.core.strategies.horizon_slow import BEYOND, last_before_break
+from autolrs.core.strategies.horizon_slow import BEYOND, course
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "peaks"
 ROWS, SEARCHES, HELD, WARMUPS = (RESULTS / f"{name}.jsonl" for name in ("rows", "searches", "held", "warmups"))
@@ -302,7 +302,7 @@ def breaks(ramp: Row) -> float:
     """The LR before which training broke in a slow ramp, as the strategy finds it."""
     losses = [math.inf if loss is None else loss for loss in ramp["losses"]]
     lrs = np.geomspace(*ramp["lrs"], ramp["steps"])
-    return float(lrs[last_before_break(losses, ramp["steps"])])
+    return float(lrs[course(losses, ramp["steps"]).last])
 
 
 def lost_at(runs: list[Row], warmup: float = 0.15) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -19,6 +19,7 @@ from autolrs.core.strategies.horizon_slow import (
     AT_LEAST_BELOW,
     BELOW,
     BELOW_TRAINED,
+    BELOW_UNSEEN,
     BEYOND,
     DRAWN,
     OCTAVES,
@@ -108,6 +109,17 @@ def test_a_network_that_was_trained_before_gets_a_lower_peak():
     assert "since the network was trained before" in why and "before" not in said
 
 
+def test_where_nothing_was_learned_before_the_break_the_peak_lies_lower():
+    """As of a deep network, whose loss is that of guessing before it dies and after it, until numbers overflow."""
+
+    def flat(lrs):
+        return [2.3 + 0.02 * (i % 3) if lr < BREAKS else 9.0 for i, lr in enumerate(lrs)]
+
+    state = slowed(ramped(), flat)
+    peak, why = choose(state)
+    assert peak == pytest.approx(slow_edge(state) * 2**-BELOW_UNSEEN) and "nothing was learned before it" in why
+
+
 def test_a_single_hard_batch_is_no_break():
     def with_a_spike(lrs):
         losses = course(lrs, noise=0.02)
@@ -142,7 +154,7 @@ def test_one_that_never_breaks_tells_its_highest_lr():
 def test_where_not_even_the_first_ramp_breaks_it_goes_to_the_end_of_the_interval():
     state = ramped(breaks=math.inf)
     assert slow_lrs(state)[-1] == pytest.approx(10.0)
-    assert choose(slowed(state, lambda lrs: course(lrs, 1e9)))[0] == pytest.approx(10 * 2**-BELOW)
+    assert choose(slowed(state, lambda lrs: course(lrs, 20.0)))[0] == pytest.approx(10 * 2**-BELOW)
 
 
 @pytest.mark.parametrize("interval", [(0.05, 0.2), (1e-5, 1e-3), (5.0, 50.0)])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,8 @@ SMOOTHED = 4.0  # losses: the time constant
 LOST = 0.5  # of what was learned: where the loss stays above its lowest by more, training has broken
 BY_CHANCE = 4.0  # standard deviations from batch to batch, likewise
 BELOW = 2.25  # octaves from where it breaks to the peak: 2 does as well in the mean, and worse where that is too high
+BELOW_UNSEEN = 3.5  # the same where nothing was learned before: the loss of a dead network is then what it was
+LEARNED = 2.0  # standard deviations of a batch by which the smoothed loss came down, or nothing was learned
 BELOW_TRAINED = 3.25  # the same of a network that was trained before: what it knows breaks sooner
 WARMUP = 0.15  # of the run; .05 and .3 do no better
 # Beside miniature runs: they know how much lower a long run wants it for the noise of its batches, but not where it
@@ -54,47 +57,59 @@ def slow_ramp(state: State) -> Probed | Aborted | None:
 
 def slow_edge(state: State) -> float:
     """The last LR before training broke in it; the highest one if it never did."""
-    ramp, lrs = slow_ramp(state), slow_lrs(state)
-    assert ramp is not None
-    return float(lrs[last_before_break(ramp.losses, lrs.size)])
+    return float(slow_lrs(state)[_course(state).last])
 
 
-def last_before_break(losses: Sequence[float], steps: int) -> int:
-    """The last step before the smoothed loss came to stay above its lowest by more than half of what was learned, and
-    by more than batches differ; of a ramp of so many steps, which had broken where it was stopped.
+class Course(NamedTuple):
+    """Of a slow ramp: the last step before training broke, and whether anything was learned."""
 
-    >>> last_before_break([2.0] * 10 + [1.0] * 10 + [9.0] * 10, 30), last_before_break([2.0] * 10 + [1.0] * 20, 30)
-    (19, 29)
+    last: int
+    learned: bool
+
+
+def course(losses: Sequence[float], steps: int) -> Course:
+    """What happened in a ramp of so many steps, which had broken where it was stopped.
+
+    Training has broken where the smoothed loss comes to stay above its lowest by more than half of what was learned,
+    and by more than batches differ.
+
+    >>> course([2.0] * 10 + [1.0] * 10 + [9.0] * 10, 30), course([2.0] * 20 + [9.0] * 10, 30)
+    (Course(last=19, learned=True), Course(last=19, learned=False))
     """
     seen = np.full(steps, math.inf)
     seen[: len(losses)] = losses
-    begin = float(np.mean(seen[: OCTAVES[0]]))
-    chance = max(BY_CHANCE * deviation(seen[: 2 * steps // 3]), 1e-9 * abs(begin))  # of no noise, rounding
+    begin, noise = float(np.mean(seen[: OCTAVES[0]])), deviation(seen[: 2 * steps // 3])
+    rounding = 1e-9 * abs(begin)
     mean, weight, lowest, last = 0.0, 0.0, begin, 0
     for i, loss in enumerate(seen):
         mean += (loss - mean) / SMOOTHED if math.isfinite(mean) else 0.0
         weight += (1.0 - weight) / SMOOTHED
         lowest = min(lowest, mean / weight)
-        if i < SMOOTHED or mean / weight <= lowest + max(LOST * (begin - lowest), chance):
+        if i < SMOOTHED or mean / weight <= lowest + max(LOST * (begin - lowest), BY_CHANCE * noise, rounding):
             last = i
-    return last
+    return Course(last, begin - lowest > max(LEARNED * noise, rounding))
+
+
+def _course(state: State) -> Course:
+    ramp = slow_ramp(state)
+    assert ramp is not None
+    return course(ramp.losses, slow_lrs(state).size)
 
 
 def below_slow_edge(state: State) -> tuple[float, str]:
     """The peak by the slow ramp alone, and why, in words."""
-    lrs, (low, high), below = slow_lrs(state), search_interval(state.settings), _below(state)
+    lrs, (low, high), (below, since) = slow_lrs(state), search_interval(state.settings), _below(state)
     peak = min(max(slow_edge(state) * 2.0**-below, low), high)
-    trained = ", since the network was trained before" if below != BELOW else ""
     return peak, (
         f"a slow ramp of {lrs.size} steps from {lrs[0]:.3g} to {lrs[-1]:.3g}: {_broke(state)}; "
-        f"{below:g} octaves below that{trained}: peak {peak:.4g}"
+        f"{below:g} octaves below that{since}: peak {peak:.4g}"
     )
 
 
 def beside_slow_edge(state: State, found: float) -> tuple[float, str]:
     """The peak that miniature runs have found, kept away from where the slow ramp broke, or drawn up towards what that
     tells; and what was done, in words."""
-    slow, highest = (slow_edge(state) * 2.0**-octaves for octaves in (_below(state), AT_LEAST_BELOW))
+    slow, highest = (slow_edge(state) * 2.0**-octaves for octaves in (_below(state)[0], AT_LEAST_BELOW))
     if found > highest:
         peak, done = highest, f"so no higher than {highest:.3g}"
     elif found > slow:
@@ -104,8 +119,13 @@ def beside_slow_edge(state: State, found: float) -> tuple[float, str]:
     return peak, f"; in a slow ramp {_broke(state)}, {done}"
 
 
-def _below(state: State) -> float:
-    return BELOW_TRAINED if state.settings.trained_before else BELOW
+def _below(state: State) -> tuple[float, str]:
+    """How many octaves below the break the peak lies, and why, in words, where it is not the usual number."""
+    if not _course(state).learned:
+        return BELOW_UNSEEN, ", since nothing was learned before it"
+    if state.settings.trained_before:
+        return BELOW_TRAINED, ", since the network was trained before"
+    return BELOW, ""
 
 
 def _broke(state: State) -> str:
