@@ -50,7 +50,7 @@ def test_by_the_number_of_seeds_the_spread_is_known_to_seven_hundredths():
 def test_on_the_five_seeds_of_before_the_spread_is_wider():
     more = ("digits-mlp", "digits-cnn")
     five = [row for row in ROWS if row["task"] in more or row["phase"] != "report" or row["seed"] < 5]
-    assert summary(score(five))["horizon"].spread == pytest.approx(1.10, abs=0.006)
+    assert summary(score(five))["horizon"].spread == pytest.approx(1.115, abs=0.006)
 
 
 def test_with_one_peak_for_all_seeds_the_spread_would_be_met():
