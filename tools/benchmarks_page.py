@@ -236,8 +236,8 @@ longer given up as losing. Rivals are three schedules, tuned as above. Not in th
 - **horizon misses its aim**: with Adam (twelve tasks) it is 1 % above the best tuned schedule in the mean, but 16 %
   above it on the six held out. With SGD it is 26 % above it on the first four and **61 % on the last five**: 5 times on
   formula-sgd and twice on lstm-sgd, whose first steps show nothing of what a whole run wants, 5 % below to 19 % above
-  it on the others. Over all 21 it is 18 % above the best, tuned linear 12 %. Tuned WSD and cosine are 3 and 11 % above it
-  on the first sixteen, where horizon has 7 %, and lose a network each on the last five.
+  it on the others. Over all 21 it is 18 % above the best, tuned linear 12 %. Tuned WSD and cosine are 3 and 11 % above
+  it on the first sixteen, where horizon has 7 %, and lose a network each on the last five.
 - Before the [slow ramp](#small-networks-by-sgd) took the place of miniature runs, those with SGD had 19 and 57 %
   (`retired/horizon-before-slow-ramp.jsonl`): the rule of before had been made on three of these nine, and failed on
   most other small networks.

@@ -46,9 +46,9 @@ def plan(settings: Settings, *, validation: bool) -> Plan:
     """Fit the search into `max_cost`: all, fewer LRs, no judge, no looks, no re-planning, the ramp alone, nothing.
 
     >>> plan(Settings(total_steps=10_000, strategy="horizon"), validation=False)
-    Plan(ramp_steps=100, mini_steps=200, minis=7, replans=(), looks=0, validated=False)
+    Plan(ramp_steps=100, mini_steps=200, minis=7, replans=(), looks=0, validated=False, slow_steps=0)
     >>> plan(Settings(total_steps=10_000, strategy="horizon", replan_at=(0.25,)), validation=False)
-    Plan(ramp_steps=100, mini_steps=200, minis=4, replans=(2500,), looks=0, validated=False)
+    Plan(ramp_steps=100, mini_steps=200, minis=4, replans=(2500,), looks=0, validated=False, slow_steps=0)
     """
     total, budget = settings.total_steps, _money(settings, validation)
     sweep, each = ramp_steps(settings), mini_steps(settings)

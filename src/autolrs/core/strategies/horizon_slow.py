@@ -81,7 +81,7 @@ def course(losses: Sequence[float], steps: int) -> Course:
     begin, noise = float(np.mean(seen[: OCTAVES[0]])), deviation(seen[: 2 * steps // 3])
     rounding = 1e-9 * abs(begin)
     mean, weight, lowest, last = 0.0, 0.0, begin, 0
-    for i, loss in enumerate(seen):
+    for i, loss in enumerate(seen.tolist()):
         mean += (loss - mean) / SMOOTHED if math.isfinite(mean) else 0.0
         weight += (1.0 - weight) / SMOOTHED
         lowest = min(lowest, mean / weight)
