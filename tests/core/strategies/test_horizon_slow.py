@@ -146,6 +146,16 @@ def test_one_that_was_stopped_broke_there():
     assert slow_edge(state) == pytest.approx(lrs[len(until) - 2]) and "training broke" in choose(state)[1]
 
 
+@pytest.mark.parametrize("losses", [[2.3, 2.4, math.inf], [math.nan], [math.inf] * 30, [2.3] * 5 + [math.nan] * 20, []])
+def test_one_that_breaks_at_once_is_no_licence_for_a_high_peak(losses):
+    state = ramped()
+    probe = Horizon().decide(state)
+    lrs = [segment.lr_start for segment in probe.profile]
+    state = engine.evolve(state, Asked(probe))
+    state = engine.evolve(state, Aborted(0, 1, lrs[-1], len(losses), tuple(losses), "not finite", sweep=True))
+    assert slow_edge(state) <= lrs[4] and choose(state)[0] <= lrs[4] * 2**-BELOW
+
+
 def test_one_that_never_breaks_tells_its_highest_lr():
     state = slowed(ramped(), lambda lrs: course(lrs, 1e9))
     assert slow_edge(state) == slow_lrs(state)[-1] and "training had not broken at" in choose(state)[1]
@@ -201,6 +211,11 @@ def test_the_comparison_at_the_end_is_left_out_where_the_slow_ramp_needs_its_mon
     assert compares(Settings.make(strategy="horizon", total_steps=total, **values)) == kept
 
 
+def test_a_usual_lr_of_the_users_own_is_asked_of_sgd_too():
+    plain, drawn = (choose(slowed(ramped(usual_lr=usual))) for usual in (None, 0.2))
+    assert plain[0] < drawn[0] < 0.2 and "half-way to 0.2" in drawn[1] and "half-way" not in plain[1]
+
+
 # Beside miniature runs
 
 
@@ -237,6 +252,13 @@ def test_the_peak_of_miniature_runs_is_kept_below_the_break_or_drawn_towards_it(
         slow = edge * 2**-BELOW
         before = (peak / slow**DRAWN) ** (1 / (1 - DRAWN))  # what it was drawn from
         assert before < peak < slow and f"had not broken at {edge:.3g}" in why
+
+
+@pytest.mark.parametrize("breaks", [0.02, 100.0])
+def test_beside_them_an_interval_of_the_users_own_is_kept_too(breaks):
+    low, high = 0.05, 0.3
+    peak, why = choose(longer(breaks, lr=(low, high)))
+    assert low <= peak <= high and "slow ramp" in why
 
 
 def test_where_miniature_runs_learn_nothing_it_alone_tells_the_peak():

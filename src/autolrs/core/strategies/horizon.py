@@ -311,16 +311,15 @@ def _peak(state: State) -> tuple[float, str]:
             f"{settings.total_steps} steps leave too little for a search within max_cost {settings.max_cost}: "
             f"using the optimizer's own LR {lr:.4g}"
         )
-    if slow_ramp(state) and not answered(state):
-        return below_slow_edge(state)
     if not answered(state):
-        return _without_answer(state)
+        return _by_slow_ramp(state) if slow_ramp(state) else _without_answer(state)
     mark = landmark(state)
     tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
     low, best, high = min(tried), _best(tried), max(tried)
     middle, shift = centre(responses(state)), horizon_octaves(state)
     peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
     peak, moved = beside_slow_edge(state, peak) if slow_ramp(state) else _half_way(state, peak)
+    peak = _within(peak, *search_interval(settings))
     judge = "" if same_scale(state) else " (by training loss: `evaluate` is on another scale)"
     ended = {p.lr: value for p, value in outcomes(state) if isinstance(p, Probed) and math.isfinite(p.forecast.value)}
     doubtful = min((lr for lr, value in ended.items() if math.isinf(value)), default=None)
@@ -336,6 +335,13 @@ def _peak(state: State) -> tuple[float, str]:
         f"{len(minis(state))} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, "
         f"weighted centre {mark * 2.0**middle:.3g}; {shifted}{moved}: peak {peak:.4g}"
     )
+
+
+def _by_slow_ramp(state: State) -> tuple[float, str]:
+    """The peak where the slow ramp alone tells it."""
+    found, why = below_slow_edge(state)
+    peak, usual = _half_way(state, _within(found, *search_interval(state.settings)))
+    return peak, f"{why}{usual}: peak {peak:.4g}"
 
 
 def _without_answer(state: State) -> tuple[float, str]:

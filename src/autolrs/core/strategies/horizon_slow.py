@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +69,7 @@ class Course(NamedTuple):
 
 
 def course(losses: Sequence[float], steps: int) -> Course:
-    """What happened in a ramp of so many steps, which had broken where it was stopped.
+    """What happened in a ramp of so many steps, which had broken where it was stopped or not finite.
 
     Training has broken where the smoothed loss comes to stay above its lowest by more than half of what was learned,
     and by more than batches differ.
@@ -76,13 +77,12 @@ def course(losses: Sequence[float], steps: int) -> Course:
     >>> course([2.0] * 10 + [1.0] * 10 + [9.0] * 10, 30), course([2.0] * 20 + [9.0] * 10, 30)
     (Course(last=19, learned=True), Course(last=19, learned=False))
     """
-    seen = np.full(steps, math.inf)
-    seen[: len(losses)] = losses
-    begin, noise = float(np.mean(seen[: OCTAVES[0]])), deviation(seen[: 2 * steps // 3])
+    whole = list(takewhile(math.isfinite, losses))
+    begin, noise = float(np.mean(whole[: OCTAVES[0]] or [0.0])), deviation(whole[: 2 * steps // 3])
     rounding = 1e-9 * abs(begin)
     mean, weight, lowest, last = 0.0, 0.0, begin, 0
-    for i, loss in enumerate(seen.tolist()):
-        mean += (loss - mean) / SMOOTHED if math.isfinite(mean) else 0.0
+    for i, loss in enumerate(whole):
+        mean += (loss - mean) / SMOOTHED
         weight += (1.0 - weight) / SMOOTHED
         lowest = min(lowest, mean / weight)
         if i < SMOOTHED or mean / weight <= lowest + max(LOST * (begin - lowest), BY_CHANCE * noise, rounding):
@@ -98,11 +98,10 @@ def _course(state: State) -> Course:
 
 def below_slow_edge(state: State) -> tuple[float, str]:
     """The peak by the slow ramp alone, and why, in words."""
-    lrs, (low, high), (below, since) = slow_lrs(state), search_interval(state.settings), _below(state)
-    peak = min(max(slow_edge(state) * 2.0**-below, low), high)
-    return peak, (
+    lrs, (below, since) = slow_lrs(state), _below(state)
+    return slow_edge(state) * 2.0**-below, (
         f"a slow ramp of {lrs.size} steps from {lrs[0]:.3g} to {lrs[-1]:.3g}: {_broke(state)}; "
-        f"{below:g} octaves below that{since}: peak {peak:.4g}"
+        f"{below:g} octaves below that{since}"
     )
 
 
