@@ -11,20 +11,27 @@ from functools import lru_cache, partial
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
 
 from autolrs.bench.tasks import data
-from autolrs.bench.tasks._task import Bundle, Task, supervised
 from autolrs.bench.tasks.data import Split
-from autolrs.bench.tasks.short import SGD_LRS, convolution_net, copied_digits, gru, shuffled, taught
+from autolrs.bench.tasks.short import (
+    MADE_BY_FORMULA,
+    convolution_net,
+    copied_digits,
+    gru,
+    momentum_sgd,
+    nesterov_sgd,
+    plain_sgd,
+    shuffled,
+    small_task,
+    taught,
+)
 from autolrs.bench.tasks.tables import perceptron
-
-MADE_BY_FORMULA: list[Callable[[], Split]] = []  # the others ship with scikit-learn
 
 
 def _formula(make: Callable[[], Split]) -> Callable[[], Split]:
     cached = lru_cache(make)
-    MADE_BY_FORMULA.append(cached)
+    MADE_BY_FORMULA.add(cached)
     return cached
 
 
@@ -160,66 +167,34 @@ class Adder(nn.Module):
         return total
 
 
-def _plain(net: nn.Module) -> Optimizer:
-    return SGD(net.parameters(), lr=0.1)
-
-
-def _momentum(net: nn.Module) -> Optimizer:
-    return SGD(net.parameters(), lr=0.1, momentum=0.9)
-
-
-def _nesterov(net: nn.Module) -> Optimizer:
-    return SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
-
-
-def _task(
-    name: str,
-    steps: int,
-    split: Callable[[], Split],
-    batch: int,
-    model: Callable[[], nn.Module],
-    optimizer: Callable[[nn.Module], Optimizer],
-    *,
-    held_out: bool = False,
-) -> Task:
-    def build(seed: int) -> Bundle:
-        return supervised(split(), seed, batch, model, optimizer)
-
-    def find_data() -> None:
-        if split not in (*MADE_BY_FORMULA, taught):
-            data.find_scikit_learn()
-
-    return Task(f"sgd-{name}", steps, SGD_LRS, build, held_out=held_out, find_data=find_data)
-
-
-_check = partial(_task, held_out=True)
+_check = partial(small_task, held_out=True)
 
 SGD_TASKS = (
-    _task("waves", 900, waves, 64, lambda: perceptron(3, 1, 64), _momentum),
-    _task("curve", 600, curve, 32, lambda: perceptron(1, 1, 48, nn.GELU), _momentum),
-    _task("friedman1", 800, friedman1, 64, lambda: perceptron(10, 1, 64), _nesterov),
-    _task("friedman2", 800, friedman2, 32, lambda: perceptron(4, 1, 64), _momentum),
-    _task("spirals", 800, spirals, 32, lambda: perceptron(2, 3, 64, nn.Tanh), _momentum),
-    _task("spirals-plain", 1000, spirals, 64, lambda: perceptron(2, 3, 64), _plain),
-    _task("wine", 400, wine, 16, lambda: perceptron(13, 3, 32), _plain),
-    _task("straight", 500, straight, 32, lambda: nn.Linear(40, 1), _plain),
-    _task("parity", 800, parity, 32, lambda: perceptron(12, 2, 64), _momentum),
-    _task("blobs", 600, blobs, 64, lambda: perceptron(40, 8, 64), _momentum),
-    _task("gru", 900, data.digits, 32, gru, _nesterov),
-    _task("convolution", 600, data.digits, 32, convolution_net, _nesterov),
-    _task("autoencoder", 1000, copied_digits, 32, lambda: perceptron(64, 64, 48), _momentum),
-    _task("digits", 500, data.digits, 32, lambda: perceptron(64, 10, 64), _momentum),
-    _task("convolution-long", 1500, data.digits, 32, convolution_net, _nesterov),
-    _task("digits-long", 1250, data.digits, 32, lambda: perceptron(64, 10, 64), _momentum),
-    _task("autoencoder-long", 2500, copied_digits, 32, lambda: perceptron(64, 64, 48), _momentum),
-    _task("spirals-long", 2000, spirals, 32, lambda: perceptron(2, 3, 64, nn.Tanh), _momentum),
-    _task("taught-long", 2500, taught, 32, lambda: perceptron(20, 1, 64, nn.Tanh), _nesterov),
-    _check("iris", 300, iris, 16, lambda: perceptron(4, 3, 16), _plain),
-    _check("hastie", 600, hastie, 32, lambda: perceptron(10, 2, 64, nn.Tanh), _nesterov),
-    _check("quantiles", 700, quantiles, 32, lambda: perceptron(8, 4, 48), _momentum),
-    _check("roll", 800, roll, 64, lambda: perceptron(3, 1, 64, nn.GELU), _momentum),
-    _check("deep", 900, data.digits, 32, _deep, _momentum),
-    _check("sums-long", 1500, sums, 32, Adder, _momentum),
-    _check("friedman3-long", 2000, friedman3, 32, lambda: perceptron(4, 1, 64), _plain),
-    _check("convolutions-long", 2000, data.digits, 64, _two_convolutions, _nesterov),
+    small_task("sgd-waves", 900, waves, 64, lambda: perceptron(3, 1, 64), momentum_sgd),
+    small_task("sgd-curve", 600, curve, 32, lambda: perceptron(1, 1, 48, nn.GELU), momentum_sgd),
+    small_task("sgd-friedman1", 800, friedman1, 64, lambda: perceptron(10, 1, 64), nesterov_sgd),
+    small_task("sgd-friedman2", 800, friedman2, 32, lambda: perceptron(4, 1, 64), momentum_sgd),
+    small_task("sgd-spirals", 800, spirals, 32, lambda: perceptron(2, 3, 64, nn.Tanh), momentum_sgd),
+    small_task("sgd-spirals-plain", 1000, spirals, 64, lambda: perceptron(2, 3, 64), plain_sgd),
+    small_task("sgd-wine", 400, wine, 16, lambda: perceptron(13, 3, 32), plain_sgd),
+    small_task("sgd-straight", 500, straight, 32, lambda: nn.Linear(40, 1), plain_sgd),
+    small_task("sgd-parity", 800, parity, 32, lambda: perceptron(12, 2, 64), momentum_sgd),
+    small_task("sgd-blobs", 600, blobs, 64, lambda: perceptron(40, 8, 64), momentum_sgd),
+    small_task("sgd-gru", 900, data.digits, 32, gru, nesterov_sgd),
+    small_task("sgd-convolution", 600, data.digits, 32, convolution_net, nesterov_sgd),
+    small_task("sgd-autoencoder", 1000, copied_digits, 32, lambda: perceptron(64, 64, 48), momentum_sgd),
+    small_task("sgd-digits", 500, data.digits, 32, lambda: perceptron(64, 10, 64), momentum_sgd),
+    small_task("sgd-convolution-long", 1500, data.digits, 32, convolution_net, nesterov_sgd),
+    small_task("sgd-digits-long", 1250, data.digits, 32, lambda: perceptron(64, 10, 64), momentum_sgd),
+    small_task("sgd-autoencoder-long", 2500, copied_digits, 32, lambda: perceptron(64, 64, 48), momentum_sgd),
+    small_task("sgd-spirals-long", 2000, spirals, 32, lambda: perceptron(2, 3, 64, nn.Tanh), momentum_sgd),
+    small_task("sgd-taught-long", 2500, taught, 32, lambda: perceptron(20, 1, 64, nn.Tanh), nesterov_sgd),
+    _check("sgd-iris", 300, iris, 16, lambda: perceptron(4, 3, 16), plain_sgd),
+    _check("sgd-hastie", 600, hastie, 32, lambda: perceptron(10, 2, 64, nn.Tanh), nesterov_sgd),
+    _check("sgd-quantiles", 700, quantiles, 32, lambda: perceptron(8, 4, 48), momentum_sgd),
+    _check("sgd-roll", 800, roll, 64, lambda: perceptron(3, 1, 64, nn.GELU), momentum_sgd),
+    _check("sgd-deep", 900, data.digits, 32, _deep, momentum_sgd),
+    _check("sgd-sums-long", 1500, sums, 32, Adder, momentum_sgd),
+    _check("sgd-friedman3-long", 2000, friedman3, 32, lambda: perceptron(4, 1, 64), plain_sgd),
+    _check("sgd-convolutions-long", 2000, data.digits, 64, _two_convolutions, nesterov_sgd),
 )

@@ -159,19 +159,22 @@ def _nadam(net: nn.Module) -> Optimizer:
     return NAdam(net.parameters(), lr=1e-3)
 
 
-def _plain_sgd(net: nn.Module) -> Optimizer:
+def plain_sgd(net: nn.Module) -> Optimizer:
     return SGD(net.parameters(), lr=0.1)
 
 
-def _momentum(net: nn.Module) -> Optimizer:
+def momentum_sgd(net: nn.Module) -> Optimizer:
     return SGD(net.parameters(), lr=0.1, momentum=0.9)
 
 
-def _nesterov(net: nn.Module) -> Optimizer:
+def nesterov_sgd(net: nn.Module) -> Optimizer:
     return SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
 
 
-def _task(
+MADE_BY_FORMULA: set[Callable[[], Split]] = {taught, formula}  # the others ship with scikit-learn
+
+
+def small_task(
     name: str,
     steps: int,
     split: Callable[[], Split],
@@ -181,37 +184,43 @@ def _task(
     *,
     held_out: bool = False,
 ) -> Task:
+    """A supervised task on data that every machine has."""
+
     def build(seed: int) -> Bundle:
         return supervised(split(), seed, batch, model, optimizer)
 
     def find_data() -> None:
-        if split not in (taught, formula):
+        if split not in MADE_BY_FORMULA:
             data.find_scikit_learn()
 
     lrs = ADAM_LRS if optimizer in (_adam, _adamw, _nadam) else SGD_LRS
-    return Task(f"short-{name}", steps, lrs, build, held_out=held_out, find_data=find_data)
+    return Task(name, steps, lrs, build, held_out=held_out, find_data=find_data)
 
 
 SHORT = (
-    _task("mlp-adamw", 300, data.digits, 64, lambda: perceptron(64, 10, 128), _adamw),
-    _task("cnn-adam", 500, data.digits, 32, convolution_net, _adam),
-    _task("gru-adam", 600, data.digits, 32, gru, _adam),
-    _task("vit-adamw", 600, data.digits, 64, Patches, _adamw),
-    _task("autoencoder-adam", 600, copied_digits, 32, lambda: perceptron(64, 64, 48), _adam),
-    _task("taught-adam", 600, taught, 64, lambda: perceptron(20, 1, 64), _adam),
-    _task("mlp-sgd", 800, data.digits, 32, lambda: perceptron(64, 10, 128), _plain_sgd),
-    _task("taught-sgd", 1000, taught, 32, lambda: perceptron(20, 1, 64, nn.Tanh), _nesterov),
-    _task("batchnorm-sgd", 1000, data.digits, 64, normalised_net, _nesterov),
-    _task("clusters-adamw", 400, clusters, 32, lambda: perceptron(30, 5, 96), _adamw, held_out=True),
-    _task("clusters-nadam", 600, clusters, 64, lambda: perceptron(30, 5, 48, nn.Tanh), _nadam, held_out=True),
-    _task("clusters-sgd", 800, clusters, 32, lambda: perceptron(30, 5, 96), _momentum, held_out=True),
-    _task("formula-adam", 800, formula, 64, lambda: perceptron(6, 1, 80, nn.SiLU), _adam, held_out=True),
-    _task("lstm-adam", 700, data.digits, 64, lstm, _adam, held_out=True),
-    _task("wide-adamw", 250, data.digits, 32, wide_net, _adamw, held_out=True),
-    _task("wide-longer-adamw", 600, data.digits, 32, wide_net, _adamw, held_out=True),
-    _task("formula-sgd", 700, formula, 32, lambda: perceptron(6, 1, 80, nn.SiLU), _momentum, held_out=True),
-    _task("lstm-sgd", 1000, data.digits, 32, lstm, _momentum, held_out=True),
-    _task("clusters-norm-sgd", 500, clusters, 64, normalised_perceptron, _nesterov, held_out=True),
-    _task("vit-sgd", 1000, data.digits, 32, Patches, _nesterov, held_out=True),
-    _task("residual-sgd", 800, data.digits, 32, residual_net, _plain_sgd, held_out=True),
+    small_task("short-mlp-adamw", 300, data.digits, 64, lambda: perceptron(64, 10, 128), _adamw),
+    small_task("short-cnn-adam", 500, data.digits, 32, convolution_net, _adam),
+    small_task("short-gru-adam", 600, data.digits, 32, gru, _adam),
+    small_task("short-vit-adamw", 600, data.digits, 64, Patches, _adamw),
+    small_task("short-autoencoder-adam", 600, copied_digits, 32, lambda: perceptron(64, 64, 48), _adam),
+    small_task("short-taught-adam", 600, taught, 64, lambda: perceptron(20, 1, 64), _adam),
+    small_task("short-mlp-sgd", 800, data.digits, 32, lambda: perceptron(64, 10, 128), plain_sgd),
+    small_task("short-taught-sgd", 1000, taught, 32, lambda: perceptron(20, 1, 64, nn.Tanh), nesterov_sgd),
+    small_task("short-batchnorm-sgd", 1000, data.digits, 64, normalised_net, nesterov_sgd),
+    small_task("short-clusters-adamw", 400, clusters, 32, lambda: perceptron(30, 5, 96), _adamw, held_out=True),
+    small_task(
+        "short-clusters-nadam", 600, clusters, 64, lambda: perceptron(30, 5, 48, nn.Tanh), _nadam, held_out=True
+    ),
+    small_task("short-clusters-sgd", 800, clusters, 32, lambda: perceptron(30, 5, 96), momentum_sgd, held_out=True),
+    small_task("short-formula-adam", 800, formula, 64, lambda: perceptron(6, 1, 80, nn.SiLU), _adam, held_out=True),
+    small_task("short-lstm-adam", 700, data.digits, 64, lstm, _adam, held_out=True),
+    small_task("short-wide-adamw", 250, data.digits, 32, wide_net, _adamw, held_out=True),
+    small_task("short-wide-longer-adamw", 600, data.digits, 32, wide_net, _adamw, held_out=True),
+    small_task(
+        "short-formula-sgd", 700, formula, 32, lambda: perceptron(6, 1, 80, nn.SiLU), momentum_sgd, held_out=True
+    ),
+    small_task("short-lstm-sgd", 1000, data.digits, 32, lstm, momentum_sgd, held_out=True),
+    small_task("short-clusters-norm-sgd", 500, clusters, 64, normalised_perceptron, nesterov_sgd, held_out=True),
+    small_task("short-vit-sgd", 1000, data.digits, 32, Patches, nesterov_sgd, held_out=True),
+    small_task("short-residual-sgd", 800, data.digits, 32, residual_net, plain_sgd, held_out=True),
 )
