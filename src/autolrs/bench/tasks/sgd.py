@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -94,42 +95,33 @@ def sums() -> Split:
     return shuffled(torch.stack([numbers, marks], 2), (numbers * marks).sum(1, keepdim=True))
 
 
-def _made(name: str, *, values: bool = False, **arguments: object) -> Callable[[], Split]:
+@lru_cache
+def _made(name: str, *, values: bool = False, **arguments: Any) -> Split:
     """What one of scikit-learn's functions makes: labels, or values of deviation 1 and a little noise."""
+    data.find_scikit_learn()
+    from sklearn import datasets
 
-    @lru_cache
-    def make() -> Split:
-        data.find_scikit_learn()
-        from sklearn import datasets
-
-        x, y = (torch.as_tensor(part) for part in getattr(datasets, f"make_{name}")(**arguments))
-        targets = (
-            _noisy(_standard(y.float()[:, None]), 0.1, _random(13))
-            if values
-            else (y > 0 if y.is_floating_point() else y).long()
-        )
-        return shuffled(_standard(x.float()) if values else x.float(), targets)
-
-    return make
+    x, y = (torch.as_tensor(part) for part in getattr(datasets, f"make_{name}")(**arguments))
+    if values:
+        return shuffled(_standard(x.float()), _noisy(_standard(y.float()[:, None]), 0.1, _random(13)))
+    return shuffled(x.float(), (y > 0 if y.is_floating_point() else y).long())
 
 
-def _shipped(name: str) -> Callable[[], Split]:
-    @lru_cache
-    def load() -> Split:
-        data.find_scikit_learn()
-        from sklearn import datasets
+@lru_cache
+def _shipped(name: str) -> Split:
+    data.find_scikit_learn()
+    from sklearn import datasets
 
-        x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
-        return shuffled(_standard(torch.tensor(x, dtype=torch.float32)), torch.tensor(y))
-
-    return load
+    x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+    return shuffled(_standard(torch.tensor(x, dtype=torch.float32)), torch.tensor(y))
 
 
 friedman1, friedman2, friedman3 = (
-    _made(f"friedman{i}", values=True, n_samples=4000, random_state=4) for i in (1, 2, 3)
+    partial(_made, f"friedman{i}", values=True, n_samples=4000, random_state=4) for i in (1, 2, 3)
 )
-wine, iris = _shipped("wine"), _shipped("iris")
-blobs = _made(
+wine, iris = partial(_shipped, "wine"), partial(_shipped, "iris")
+blobs = partial(
+    _made,
     "classification",
     n_samples=5000,
     n_features=40,
@@ -138,9 +130,9 @@ blobs = _made(
     n_clusters_per_class=1,
     random_state=8,
 )
-quantiles = _made("gaussian_quantiles", n_samples=5000, n_features=8, n_classes=4, random_state=2)
-hastie = _made("hastie_10_2", n_samples=5000, random_state=2)
-roll = _made("swiss_roll", values=True, n_samples=4000, random_state=2)
+quantiles = partial(_made, "gaussian_quantiles", n_samples=5000, n_features=8, n_classes=4, random_state=2)
+hastie = partial(_made, "hastie_10_2", n_samples=5000, random_state=2)
+roll = partial(_made, "swiss_roll", values=True, n_samples=4000, random_state=2)
 
 
 def _deep() -> nn.Module:
