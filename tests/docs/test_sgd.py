@@ -44,6 +44,11 @@ def test_how_far_above_the_best_tuned_schedule_they_end_and_did_before():
     assert mean(ratios(ROWS, "linear")) == pytest.approx(1.12, abs=0.01)
 
 
+def test_how_they_ended_by_the_first_form():
+    first = ratios([*RIVALS, *read_rows(RESULTS / "retired" / "horizon-sgd-first-slow-ramp.jsonl")])
+    assert (mean(first[:19]), mean(first[19:])) == pytest.approx((1.36, 1.86), abs=0.01)
+
+
 def test_fewer_runs_fail():
     now, before = far_above(ROWS), far_above([*RIVALS, *BEFORE])
     assert len(before) == 18 and sorted(now) == ["sgd-deep", "sgd-digits-long", *["sgd-sums-long"] * 5]

@@ -54,6 +54,16 @@ def test_what_peaks_lose_by_the_first_ramp_by_miniature_runs_and_by_the_slow_ram
     assert [ways[30, 6][below] for below in (1.5, 2.0, 2.25, 3.0)] == pytest.approx([0.33, 0.18, 0.18, 0.28], abs=0.006)
 
 
+def test_what_a_lower_peak_costs_where_nothing_was_learned_on_the_ramp():
+    def peak(row, at, unseen):
+        ramp = row["ramps"][at]
+        losses = [math.inf if loss is None else loss for loss in ramp["losses"]]
+        return PEAKS["breaks"](ramp) * 2.0 ** -(2.25 if PEAKS["course"](losses, ramp["steps"]).learned else unseen)
+
+    costs = [lost(lambda row: peak(row, at, 3.5)) - lost(lambda row: peak(row, at, 2.25)) for at in (0, 2, 4)]  # noqa: B023
+    assert costs == pytest.approx([0.084, 0.033, 0.035], abs=0.006)
+
+
 def test_a_warm_up_of_fifteen_per_cent_forgives_more_than_one_of_five():
     at = {}
     for warmup in (0.05, 0.15, 0.3):
