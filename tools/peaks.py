@@ -39,7 +39,7 @@ from autolrs.core.averaging import by_default
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon
 from autolrs.core.strategies.horizon_minis import outcomes, start
-from autolrs.core.strategies.horizon_peak import centre, correction, descent, shortfalls
+from autolrs.core.strategies.horizon_peak import aim, correction, descent, fell_deep, half_way, shortfalls
 from autolrs.core.strategies.horizon_plan import goes_by_ramps
 from autolrs.core.strategies.horizon_ramp import first_edge, landmark
 from autolrs.core.strategies.horizon_rules import LONG, off_by, rules, warmup_by
@@ -51,6 +51,7 @@ ROWS, SEARCHES, HELD, WARMUPS = (RESULTS / f"{name}.jsonl" for name in ("rows", 
 HEADLINE = RESULTS.parent / "horizon.jsonl"
 SGD_TASKS = ("digits-mlp", "fashion-cnn", "bible-lstm")  # of the development tasks
 RAMPS, SLOW_RUNS = (RESULTS / f"slow-{name}.jsonl" for name in ("ramps", "runs"))
+USUAL = {"digits-mlp:adam": 0.0125, "fashion-autoencoder": 0.0117}  # of those that fall deep; older rows do not say
 LENGTHS = ((30, 6), (40, 6), (40, 8), (60, 8), (60, 10))  # of slow ramps: steps, octaves below the first one's edge
 BELOW = (1.5, 1.75, 2.0, 2.25, 2.5, 3.0)
 MOST = 10.0  # times the best loss: what died lost no more than that
@@ -135,6 +136,7 @@ def search(name: str, seed: int) -> Row:
         "landmark": landmark(state),
         "start": start(state),
         "minis": [[lr, value if math.isfinite(value) else None] for lr, value in finite],
+        "usual": state.settings.usual_lr,
         "peak": horizon.choose(state)[0],
     }
 
@@ -160,7 +162,9 @@ def rule(row: Row) -> float:
     shift = correction(config, begin, best)
     if not goes_by_ramps(config):  # as these searches did not
         shift += off_by(rules(config), descent(begin, best))
-    return float(mark * 2.0 ** (centre(shortfalls(losses, begin)) - shift))
+    deep, usual = fell_deep(begin, best), row.get("usual", USUAL.get(row["task"]))
+    peak = mark * 2.0 ** aim(shortfalls(losses, begin), shift, deep=deep)
+    return float(half_way(peak, usual) if deep and usual else peak)
 
 
 def is_sgd(name: str) -> bool:

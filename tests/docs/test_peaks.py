@@ -190,6 +190,7 @@ def test_by_three_ramps_the_edge_differs_less_between_seeds_than_by_one():
 
 def lost(first, temperature, off, deep, monkeypatch):
     """Per cent lost by the thirteen tasks' searches, in the mean and from search to search."""
+    monkeypatch.setattr(horizon_peak, "DEEP", math.inf)  # as it was then
     monkeypatch.setattr(horizon_peak, "TEMPERATURE", temperature)
     monkeypatch.setattr(horizon_rules, "LONG_SGD", horizon_rules.LONG_SGD._replace(off=off, deep=deep))
     searches = PEAKS["read"](PEAKS["RESULTS"] / f"searches-{first}-first.jsonl")
@@ -222,6 +223,7 @@ def test_the_rule_is_the_one_of_these():
 @pytest.mark.parametrize("kind", ["averaged", "plain"])
 def test_sgd_wants_a_higher_peak_than_others_in_all_that_was_recorded(kind, monkeypatch):
     rows = [row for row in PEAKS["read"](PEAKS["ROWS"]) if row["kind"] == kind]
+    monkeypatch.setattr(horizon_peak, "DEEP", math.inf)  # as it was then
 
     def lost(name, sgd, **changes):
         with monkeypatch.context() as patch:

@@ -85,8 +85,8 @@ def test_where_nothing_was_learned_the_peak_is_not_told_as_the_miniature_runs_ow
 
 
 def test_a_peak_that_the_interval_cuts_keeps_the_weights_of_the_miniature_runs():
-    choice = horizon_choice(gather(events_of(strategy="horizon", total_steps=3000, lr=(0.75, 4.0))))
-    assert choice.peak == 0.75 and choice.centre is None and choice.peak_words == "peak"
+    choice = horizon_choice(gather(events_of(strategy="horizon", total_steps=3000, lr=(0.8, 4.0))))
+    assert choice.peak == 0.8 and choice.centre is None and choice.peak_words == "peak"
     assert sum(mini.weight for mini in choice.minis) == pytest.approx(1.0)
 
 

@@ -28,6 +28,7 @@ from autolrs.core.strategies.horizon import (
 )
 from autolrs.core.strategies.horizon_minis import noise
 from autolrs.core.strategies.horizon_plan import compares
+from autolrs.core.strategies.horizon_ramp import landmark
 from autolrs.core.strategies.horizon_schedule import full_profile
 from autolrs.core.types import Aborted, Asked, Commit, Noted, Probe, Probed, Profile, profile_steps
 from autolrs.run.session import Session, drive
@@ -276,6 +277,40 @@ def test_response_does_not_depend_on_the_losses_scale_or_sign(scale, offset):
 )
 def test_where_the_search_goes_next(minis, octave):
     assert next_offset(searched(minis)) == octave
+
+
+@pytest.mark.parametrize(
+    ("minis", "octave"),
+    [
+        # All did well, so that nothing is known but that the loss falls at once: upwards, two octaves at a time.
+        ([(-2, 0.1), (-3, 0.1)], 0),
+        ([(-2, 0.15), (-3, 0.1)], 0),
+        ([(-2, 0.1), (-3, 0.1), (0, 0.1)], 2),
+        # Not where the highest is clearly worse; then the gap below it, and downwards.
+        ([(-2, 0.2), (-3, 0.1)], -4),
+        ([(-2, 0.1), (-3, 0.1), (0, math.inf)], -4),
+        ([(-2, 0.1), (-3, 0.13), (0, math.inf)], -1),
+        ([(-2, 0.1), (-3, 0.13), (0, math.inf), (-1, 0.14)], None),
+    ],
+)
+def test_where_the_search_goes_after_a_deep_fall(minis, octave):
+    assert next_offset(searched(minis)) == octave
+
+
+def test_after_a_deep_fall_the_peak_keeps_near_the_highest_lr_that_did_well_and_goes_towards_what_is_usual():
+    alike = [(-2, 0.1), (-3, 0.11), (0, 0.12), (2, math.inf)]
+    state = searched(alike)
+    highest = landmark(state)
+    peak, why = choose(state)
+    assert peak == pytest.approx(highest / 4) and f"but 2 octaves below {highest:.3g}, which did well too" in why
+    drawn, why = choose(searched(alike, usual_lr=peak * 2))
+    assert drawn == pytest.approx(peak * 2**0.5) and "beside so deep a fall little else was seen" in why
+    # A new head alone makes the loss of a network that was trained before fall as deep.
+    trained, why = choose(searched(alike, usual_lr=peak * 2, trained_before=True))
+    assert trained < peak and "usual" not in why and "did well too" not in why
+    # And where the loss fell less, the search is trusted.
+    found, why = choose(searched([(octave, 10 * loss) for octave, loss in alike], usual_lr=peak * 2))
+    assert found < peak and "usual" not in why and "did well too" not in why
 
 
 def test_no_lr_outside_the_interval_is_tried():

@@ -10,7 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon_peak import DESCENTS, bottom, centre, correction, shortfalls, weights
+from autolrs.core.strategies.horizon_peak import (
+    BELOW_WELL,
+    DESCENTS,
+    UNUSUAL,
+    WELL,
+    aim,
+    bottom,
+    centre,
+    correction,
+    fell_deep,
+    half_way,
+    shortfalls,
+    weights,
+)
 
 LOSSES = st.dictionaries(st.integers(-8, 4), st.floats(0.01, 10.0), min_size=1, max_size=7)
 
@@ -20,8 +33,35 @@ def test_shares_add_up_and_the_centre_lies_among_the_octaves_whatever_the_scale(
     short = shortfalls(losses, start)
     assert min(short.values()) == 0.0 and sum(weights(short).values()) == pytest.approx(1.0)
     assert min(losses) - 1e-9 <= centre(short) <= max(losses) + 1e-9
-    moved = shortfalls({octave: scale * loss + offset for octave, loss in losses.items()}, scale * start + offset)
-    assert moved == pytest.approx(short, abs=1e-6)
+    assert shortfalls(_times(losses, scale), scale * start) == pytest.approx(short, abs=1e-6)
+    if min(losses.values()) < 0 or not fell_deep(start, min(losses.values())):  # or else where 0 lies matters
+        moved = {octave: loss + abs(offset) for octave, loss in losses.items()}
+        assert shortfalls(moved, start + abs(offset)) == pytest.approx(short, abs=1e-6)
+
+
+def _times(losses, scale):
+    return {octave: scale * loss for octave, loss in losses.items()}
+
+
+@given(LOSSES, st.floats(7.0, 1e6), st.floats(7.0, 1e6))
+def test_after_a_deep_fall_it_does_not_matter_from_where(losses, once, again):
+    best = min(losses.values())
+    assert fell_deep(once * best, best) and fell_deep(again * best, best)
+    assert shortfalls(losses, once * best) == shortfalls(losses, again * best)
+
+
+def test_after_a_deep_fall_the_peak_keeps_near_the_highest_lr_that_did_well():
+    alike = {-3: 0.0, -2: 0.01, 0: 0.1, 2: math.inf}
+    assert aim(alike, 0.5, deep=True) == -BELOW_WELL
+    assert aim(alike, 0.5, deep=False) == centre(alike) - 0.5 < -BELOW_WELL
+    worse = {-3: 0.0, -2: 0.01, 0: WELL}
+    assert aim(worse, 0.5, deep=True) == aim(worse, 0.5, deep=False)  # the centre lies higher than 4 below 0
+
+
+def test_half_way_is_an_octave_at_the_most_and_nothing_where_the_case_is_another_one():
+    assert half_way(0.02, 0.01) == pytest.approx(0.02 / 2**0.5) and half_way(0.01, 0.01) == 0.01
+    assert half_way(0.01, 0.15) == pytest.approx(0.02) and half_way(0.15, 0.01) == pytest.approx(0.075)
+    assert half_way(0.01, 0.01 * 2.0 ** (UNUSUAL + 0.1)) == 0.01
 
 
 def test_of_equals_the_centre_is_the_middle_and_of_one_clear_winner_it_is_that_one():

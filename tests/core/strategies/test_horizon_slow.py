@@ -254,6 +254,13 @@ def test_the_peak_of_miniature_runs_is_kept_below_the_break_or_drawn_towards_it(
         assert before < peak < slow and f"had not broken at {edge:.3g}" in why
 
 
+def test_after_a_deep_fall_it_tells_how_high_the_peak_may_lie():
+    state = longer(2.0, runs=((-2, 0.05), (-3, 0.06)))
+    peak, why = choose(state)
+    assert peak == pytest.approx(slow_edge(state) * 2**-BELOW) and f"so {peak:.3g} instead" in why
+    assert choose(longer(0.02, runs=((-2, 0.05), (-3, 0.06))))[0] < peak  # and still no closer than that to the break
+
+
 @pytest.mark.parametrize("breaks", [0.02, 100.0])
 def test_beside_them_an_interval_of_the_users_own_is_kept_too(breaks):
     low, high = 0.05, 0.3

@@ -9,9 +9,11 @@ higher peak than a long one: the horizon correction.
    below the landmark, then downwards and upwards while that is promising, until the money is spent.
    One that diverges is stopped, and so is one (after the first ones) that is clearly losing.
 3. The peak is the mean of their log LRs weighted by how well they did, lowered by the horizon correction: the less,
-   the further down they brought the loss. In a short run it goes half-way to the usual LR, where one is known. SGD has
-   a slow ramp as well, or in a short run instead of them: the peak lies well below where it breaks. Where miniature
-   runs learned too little to tell, it lies below the edge of divergence, which further ramps look for.
+   the further down they brought the loss. Where that fell to a sixth or less, they know little but what was learned at
+   once, and the peak keeps near the highest LR that did well. There, and in a short run, it goes half-way to the usual
+   LR, where one is known. SGD has a slow ramp as well, or in a short run instead of them: the peak lies well below
+   where it breaks. Where miniature runs learned too little to tell, it lies below the edge of divergence, which further
+   ramps look for.
 4. Everything is put back, and the whole run is trained from step 0, with a warm-up that is the longer, the less they
    learned. With `replan_at`, miniature anneals part-way ask whether the LR may be higher (horizon_replan.py).
 
@@ -44,10 +46,15 @@ from autolrs.core.strategies.horizon_minis import (
     tail,
 )
 from autolrs.core.strategies.horizon_peak import (
+    BELOW_WELL,
+    WELL,
+    aim,
     centre,
     correction,
     descent,
     fall,
+    fell_deep,
+    half_way,
     left,
     shortfalls,
 )
@@ -84,7 +91,6 @@ PROMISING = 0.045  # of the progress: an edge this close to the best is extended
 LATEST_STOP = 7 / 8  # of a miniature run: later than that there is nothing to save
 PIECES, PIECE_STEPS = 10, 50  # of the run in one go: at most so many, of at least so many steps
 CHECKS, CHECK_STEPS = 50, 10  # whether training has relapsed: at most so often, after at least so many steps
-UNUSUAL = 4.0  # octaves from what is usual: 2 to 3 by chance in short searches, 5 where a network is fine-tuned
 MAX_FAILURES = 5  # in a run; beyond it the fault is not the LR's
 BELOW_EDGE = -4.5  # octaves, where miniature runs tell nothing: best in the mean of development tasks at 600 steps
 BELOW_EDGE_SLOWLY = -3.5  # the same after the longest warm-up
@@ -219,14 +225,20 @@ def next_offset(state: State) -> int | None:
     low, high = min(tried), max(tried)
     if all(math.isinf(value) for value in tried.values()):
         return low - 2 if _inside(state, low - 2) else None
-    # Downwards first: where all LRs do alike, a whole run wants one from the lower end of them. Upwards by two where
-    # the highest is far ahead, and back into the gap if that was too far.
-    best = _best(tried)
-    ahead = best == high and _ahead(tried, 2)
-    ways = [low - 1] if tried[low] < PROMISING else []
-    ways += [high + 2 if ahead and _inside(state, high + 2) else high + 1] if tried[high] < PROMISING else []
+    # Downwards first: where all LRs do alike, a whole run wants one from the lower end of them; after a deep fall from
+    # the upper. Upwards by two then, and where the highest is far ahead, and back into the gap if that was too far.
+    best, deep = _best(tried), _deep(state)
+    far = (deep or (best == high and _ahead(tried, 2))) and _inside(state, high + 2)
+    down = [low - 1] if tried[low] < PROMISING else []
+    up = [high + 2 if far else high + 1] if tried[high] < (WELL if deep else PROMISING) else []
+    ways = up + down if deep else down + up
     ways += [octave for octave in (best + 1, best - 1) if low < octave < high and octave not in tried]
     return next((octave for octave in ways if _inside(state, octave)), None)
+
+
+def _deep(state: State) -> bool:
+    """Whether miniature runs of a new network fell deep. One that was trained before falls as deep by its new head."""
+    return not state.settings.trained_before and fell_deep(start(state), lowest(state))
 
 
 def horizon_octaves(state: State) -> float:
@@ -316,9 +328,10 @@ def _peak(state: State) -> tuple[float, str]:
     mark = landmark(state)
     tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
     low, best, high = min(tried), _best(tried), max(tried)
-    middle, shift = centre(responses(state)), horizon_octaves(state)
-    peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
-    peak, moved = beside_slow_edge(state, peak) if slow_ramp(state) else _half_way(state, peak)
+    middle, shift, deep = centre(tried), horizon_octaves(state), _deep(state)
+    octave = aim(tried, shift, deep=deep)
+    peak = _within(mark * 2.0**octave, *search_interval(settings))
+    peak, moved = beside_slow_edge(state, peak, deep=deep) if slow_ramp(state) else _towards_usual(state, peak)
     peak = _within(peak, *search_interval(settings))
     judge = "" if same_scale(state) else " (by training loss: `evaluate` is on another scale)"
     ended = {p.lr: value for p, value in outcomes(state) if isinstance(p, Probed) and math.isfinite(p.forecast.value)}
@@ -331,6 +344,8 @@ def _peak(state: State) -> tuple[float, str]:
         share, shifted = left(start(state), lowest(state)), f"x {2.0**-shift:.2f} for the longer horizon"
         if share is not None:
             shifted = f"they brought the loss down to {share:.2g} of its start, so {shifted}"
+    if octave > middle - shift:
+        shifted += f", but {BELOW_WELL:g} octaves below {mark * 2.0 ** (octave + BELOW_WELL):.3g}, which did well too"
     return peak, (
         f"{len(minis(state))} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, "
         f"weighted centre {mark * 2.0**middle:.3g}; {shifted}{moved}: peak {peak:.4g}"
@@ -340,7 +355,7 @@ def _peak(state: State) -> tuple[float, str]:
 def _by_slow_ramp(state: State) -> tuple[float, str]:
     """The peak where the slow ramp alone tells it."""
     found, why = below_slow_edge(state)
-    peak, usual = _half_way(state, _within(found, *search_interval(state.settings)))
+    peak, usual = _towards_usual(state, _within(found, *search_interval(state.settings)))
     return peak, f"{why}{usual}: peak {peak:.4g}"
 
 
@@ -360,7 +375,7 @@ def _without_answer(state: State) -> tuple[float, str]:
         mark, octaves, name = breaks_at(state), below, "edge of divergence"
         name += f" by {_ramps(state) + 1} ramps" if _ramps(state) else ""
     found = _within(mark * 2.0**octaves, *search_interval(state.settings))
-    peak, usual = _half_way(state, found)
+    peak, usual = _towards_usual(state, found)
     usual += ", since the network was trained before" if by_edge(state) and _is_fine_tuned(state.settings) else ""
     return peak, f"{what}: {found:.4g}, {-octaves:g} octaves below the {name} {mark:.4g}{usual}: peak {peak:.4g}"
 
@@ -389,17 +404,18 @@ def _is_fine_tuned(settings: Settings) -> bool:
     return settings.trained_before and not settings.proportional_steps
 
 
-def _half_way(state: State, found: float) -> tuple[float, str]:
-    """In a short run, half-way from what was found to what is usual, by an octave at the most; and that in words.
-
-    Where these lie too far apart, the case is another one, as that of a network that was trained before.
-    """
+def _towards_usual(state: State, found: float) -> tuple[float, str]:
+    """In a short run, and after a deep fall, half-way from what was found to what is usual; and that in words."""
     usual = None if by_edge(state) and _is_fine_tuned(state.settings) else state.settings.usual_lr
-    if usual is None or not is_short(state.settings) or abs(math.log2(usual / found)) > UNUSUAL:
+    short = is_short(state.settings)
+    if usual is None or not (short or (answered(state) and _deep(state))):
         return found, ""
-    octaves = _within(math.log2(usual / found) / 2, -1.0, 1.0)
-    peak = _within(found * 2.0**octaves, *search_interval(state.settings))
-    return peak, f"; half-way to {usual:.3g}, which is usual, since so short a search knows little"
+    peak = half_way(found, usual)
+    if peak == found:
+        return found, ""
+    known = "so short a search knows little" if short else "beside so deep a fall little else was seen"
+    why = f"; half-way to {usual:.3g}, which is usual, since {known}"
+    return _within(peak, *search_interval(state.settings)), why
 
 
 def _within(lr: float, low: float, high: float) -> float:

@@ -13,14 +13,26 @@ TEMPERATURE = 0.025  # of the weights, in units of the progress that the best mi
 PER_OCTAVE = 8  # places between two LRs that are weighted too
 DESCENTS = (0.4, 1.2, 1.8)  # log of the factor by which miniature runs brought the loss down: least, usual, most
 SHIFT_PER_DESCENT = 0.6  # octaves of the horizon correction; measured between the least and the most
+DEEP = 1.8  # the same: from there on little else is seen than what was learned at once
+WELL = 0.12  # of the progress: after a deep fall an LR that came within 1.6 times the lowest loss did well
+BELOW_WELL = 2.0  # octaves from the highest such LR to the peak, at the most
+UNUSUAL = 4.0  # octaves from what is usual: 2 to 3 by chance in short searches, 5 where a network is fine-tuned
 
 
 def shortfalls(losses: Mapping[int, float], start: float) -> dict[int, float]:
-    """Octave -> by which share of its progress from `start` each run fell short of the best; inf if it was stopped."""
+    """Octave -> by which share of its progress from `start` each run fell short of the best; inf if it was stopped.
+
+    Progress counts from six times the best loss at the most. What lies above that is mostly one thing, as that targets
+    are not 0 in the mean, and beside it all else that is learned would look small.
+
+    >>> shortfalls({-3: 0.5, -2: 0.4}, 100.0) == shortfalls({-3: 0.5, -2: 0.4}, 3.0)
+    True
+    """
     best = min(losses.values(), default=math.inf)
     if not math.isfinite(best):
         return dict.fromkeys(losses, math.inf)
-    progress = max(start - best, 1e-12 * max(1.0, abs(start)))
+    begin = min(start, best * math.exp(DEEP)) if best > 0 else start
+    progress = max(begin - best, 1e-12 * max(1.0, abs(start)))
     return {octave: (loss - best) / progress for octave, loss in losses.items()}
 
 
@@ -46,6 +58,28 @@ def centre(short: Mapping[int, float]) -> float:
     """The mean of the octaves, weighted by how well each did; in a flat valley that is its middle."""
     shares = weights(short)
     return float(np.array(list(shares.values())) @ np.array(list(shares)))
+
+
+def aim(short: Mapping[int, float], shift: float, *, deep: bool) -> float:
+    """The octave of the peak: `shift` below the centre; after a deep fall not far below the highest LR that did well.
+
+    >>> aim({-3: 0.0, -2: 0.0, 0: 0.1}, 0.5, deep=True), round(aim({-3: 0.0, -2: 0.0, 0: 0.1}, 0.5, deep=False), 2)
+    (-2.0, -2.71)
+    """
+    middle = centre(short) - shift
+    return max(middle, max(octave for octave, value in short.items() if value < WELL) - BELOW_WELL) if deep else middle
+
+
+def half_way(found: float, usual: float) -> float:
+    """Half-way from what was found to what is usual, by an octave at the most.
+
+    Where these lie too far apart, the case is another one, as that of a network that was trained before.
+
+    >>> half_way(0.01, 0.04), half_way(0.01, 0.1), half_way(0.01, 0.2)
+    (0.02, 0.02, 0.01)
+    """
+    apart = math.log2(usual / found)
+    return found if abs(apart) > UNUSUAL else found * 2.0 ** min(max(apart / 2, -1.0), 1.0)
 
 
 def bottom(losses: np.ndarray) -> float:
@@ -74,6 +108,11 @@ def fall(start: float, best: float) -> float:
     """That log itself; the usual one of losses that are not above 0."""
     share = left(start, best)
     return DESCENTS[1] if share is None else -math.log(share)
+
+
+def fell_deep(start: float, best: float) -> bool:
+    """Whether miniature runs brought the loss down to a sixth or less."""
+    return fall(start, best) >= DEEP
 
 
 def left(start: float, best: float) -> float | None:

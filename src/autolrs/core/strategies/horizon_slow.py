@@ -105,14 +105,16 @@ def below_slow_edge(state: State) -> tuple[float, str]:
     )
 
 
-def beside_slow_edge(state: State, found: float) -> tuple[float, str]:
+def beside_slow_edge(state: State, found: float, *, deep: bool) -> tuple[float, str]:
     """The peak that miniature runs have found, kept away from where the slow ramp broke, or drawn up towards what that
-    tells; and what was done, in words."""
+    tells, all the way if they fell deep; and what was done, in words."""
     slow, highest = (slow_edge(state) * 2.0**-octaves for octaves in (_below(state)[0], AT_LEAST_BELOW))
     if found > highest:
         peak, done = highest, f"so no higher than {highest:.3g}"
     elif found > slow:
         peak, done = found, "which is far enough above"
+    elif deep:
+        peak, done = slow, f"so {slow:.3g} instead"
     else:
         peak, done = found * (slow / found) ** DRAWN, f"so a third of the way up to {slow:.3g}"
     return peak, f"; in a slow ramp {_broke(state)}, {done}"
