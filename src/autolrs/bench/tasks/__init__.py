@@ -1,4 +1,4 @@
-"""Tasks: nine small ones of all kinds, tables of numbers, short runs, fine-tuning, ordinary jobs, SGD, the paper's.
+"""Tasks: nine small ones, tables of numbers, short runs, fine-tuning, ordinary jobs, SGD, many kinds, the paper's.
 
 Defaults may be chosen on the small ones with `held_out=False` only; the others check what was chosen. The paper's have
 profiles: `paper` is the real thing, `cpu` and `smoke` are narrow members of the same code on data that packages bring.
@@ -13,6 +13,7 @@ from autolrs.bench.tasks import (
     digits,
     finetune,
     images,
+    kinds,
     language,
     ordinary,
     sgd,
@@ -39,6 +40,7 @@ TASKS: dict[str, Task] = {
         *finetune.FINETUNE,
         *ordinary.ORDINARY,
         *sgd.SGD_TASKS,
+        *kinds.KINDS,
         cifar.VGG_CIFAR10,
         cifar.VGG_CIFAR100,
         cifar.RESNET_CIFAR10,

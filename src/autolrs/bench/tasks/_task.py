@@ -110,18 +110,20 @@ def supervised(
     batch_size: int,
     model: Callable[[], nn.Module],
     optimizer: Callable[[nn.Module], torch.optim.Optimizer],
+    measure: Callable[..., Tensor] | None = None,
+    clip: float | None = None,
 ) -> Bundle:
-    """Cross-entropy where targets are labels, squared error where they are values.
+    """Cross-entropy where targets are labels, squared error where they are values; or `measure(net, *batch)`.
 
     The optimizer's own LR is a placeholder that every method overwrites.
     """
     with seeded(seed):
         net = model()
-    labels = not split.train[1].is_floating_point()
-    measure = functional.cross_entropy if labels else functional.mse_loss
+    labels = measure is None and not split.train[1].is_floating_point()
+    usual = functional.cross_entropy if labels else functional.mse_loss
 
     def loss(batch: tuple[Tensor, ...]) -> Tensor:
-        return measure(net(batch[0]), batch[1])
+        return usual(net(batch[0]), batch[1]) if measure is None else measure(net, *batch)
 
     return Bundle(
         model=net,
@@ -130,6 +132,7 @@ def supervised(
         loss=loss,
         evaluate=mean_loss(net, loss, split.validation),
         test=mean_loss(net, loss, split.test),
+        clip=clip,
         validation=split.validation,
         accuracy=top1(net, split.test) if labels else None,
     )

@@ -30,80 +30,80 @@ from autolrs.bench.tasks.short import (
 from autolrs.bench.tasks.tables import perceptron
 
 
-def _formula(make: Callable[[], Split]) -> Callable[[], Split]:
+def by_formula(make: Callable[[], Split]) -> Callable[[], Split]:
     cached = lru_cache(make)
     MADE_BY_FORMULA.add(cached)
     return cached
 
 
-def _random(seed: int) -> torch.Generator:
+def random(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def _noisy(values: Tensor, deviation: float, source: torch.Generator) -> Tensor:
+def noisy(values: Tensor, deviation: float, source: torch.Generator) -> Tensor:
     return values + deviation * torch.randn(values.shape, generator=source)
 
 
-def _standard(values: Tensor) -> Tensor:
+def standard(values: Tensor) -> Tensor:
     return (values - values.mean(0)) / values.std(0)
 
 
-@_formula
+@by_formula
 def waves() -> Split:
-    source = _random(11)
+    source = random(11)
     a, b, c = (x := 2 * torch.rand(5000, 3, generator=source) - 1).split(1, 1)
-    return shuffled(x, _noisy(torch.sin(4 * a + b) * torch.cos(3 * c), 0.05, source))
+    return shuffled(x, noisy(torch.sin(4 * a + b) * torch.cos(3 * c), 0.05, source))
 
 
-@_formula
+@by_formula
 def curve() -> Split:
-    source = _random(12)
+    source = random(12)
     x = 6 * torch.rand(2000, 1, generator=source) - 3
-    return shuffled(x, _noisy(torch.sin(2 * x) + 0.1 * x**2, 0.1, source))
+    return shuffled(x, noisy(torch.sin(2 * x) + 0.1 * x**2, 0.1, source))
 
 
-@_formula
+@by_formula
 def spirals() -> Split:
     """Three arms."""
-    source = _random(14)
+    source = random(14)
     arm, radius = torch.randint(0, 3, (4000,), generator=source), torch.rand(4000, generator=source)
-    angle = _noisy(5 * radius + 2.094 * arm, 0.15, source)
+    angle = noisy(5 * radius + 2.094 * arm, 0.15, source)
     return shuffled(2 * torch.stack([radius * angle.cos(), radius * angle.sin()], 1), arm)
 
 
-@_formula
+@by_formula
 def straight() -> Split:
     """A linear function of forty numbers of very different sizes."""
-    source = _random(15)
+    source = random(15)
     x = torch.randn(3000, 40, generator=source) * torch.logspace(0, -1, 40)
-    return shuffled(x, _noisy(x @ torch.randn(40, 1, generator=source), 0.2, source))
+    return shuffled(x, noisy(x @ torch.randn(40, 1, generator=source), 0.2, source))
 
 
-@_formula
+@by_formula
 def parity() -> Split:
     """Whether the first three of twelve bits are odd in number."""
-    bits = torch.randint(0, 2, (4000, 12), generator=_random(16)).float()
+    bits = torch.randint(0, 2, (4000, 12), generator=random(16)).float()
     return shuffled(2 * bits - 1, (bits[:, :3].sum(1) % 2).long())
 
 
-@_formula
+@by_formula
 def sums() -> Split:
     """Two of the twelve numbers of a sequence are marked: what is their sum?"""
-    source = _random(17)
+    source = random(17)
     numbers, order = torch.rand(5000, 12, generator=source), torch.rand(5000, 12, generator=source).argsort(1)
     marks = (order < 2).float()
     return shuffled(torch.stack([numbers, marks], 2), (numbers * marks).sum(1, keepdim=True))
 
 
 @lru_cache
-def _made(name: str, *, values: bool = False, **arguments: Any) -> Split:
+def made(name: str, *, values: bool = False, **arguments: Any) -> Split:
     """What one of scikit-learn's functions makes: labels, or values of deviation 1 and a little noise."""
     data.find_scikit_learn()
     from sklearn import datasets
 
     x, y = (torch.as_tensor(part) for part in getattr(datasets, f"make_{name}")(**arguments))
     if values:
-        return shuffled(_standard(x.float()), _noisy(_standard(y.float()[:, None]), 0.1, _random(13)))
+        return shuffled(standard(x.float()), noisy(standard(y.float()[:, None]), 0.1, random(13)))
     return shuffled(x.float(), (y > 0 if y.is_floating_point() else y).long())
 
 
@@ -113,15 +113,15 @@ def _shipped(name: str) -> Split:
     from sklearn import datasets
 
     x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
-    return shuffled(_standard(torch.tensor(x, dtype=torch.float32)), torch.tensor(y))
+    return shuffled(standard(torch.tensor(x, dtype=torch.float32)), torch.tensor(y))
 
 
 friedman1, friedman2, friedman3 = (
-    partial(_made, f"friedman{i}", values=True, n_samples=4000, random_state=4) for i in (1, 2, 3)
+    partial(made, f"friedman{i}", values=True, n_samples=4000, random_state=4) for i in (1, 2, 3)
 )
 wine, iris = partial(_shipped, "wine"), partial(_shipped, "iris")
 blobs = partial(
-    _made,
+    made,
     "classification",
     n_samples=5000,
     n_features=40,
@@ -130,9 +130,9 @@ blobs = partial(
     n_clusters_per_class=1,
     random_state=8,
 )
-quantiles = partial(_made, "gaussian_quantiles", n_samples=5000, n_features=8, n_classes=4, random_state=2)
-hastie = partial(_made, "hastie_10_2", n_samples=5000, random_state=2)
-roll = partial(_made, "swiss_roll", values=True, n_samples=4000, random_state=2)
+quantiles = partial(made, "gaussian_quantiles", n_samples=5000, n_features=8, n_classes=4, random_state=2)
+hastie = partial(made, "hastie_10_2", n_samples=5000, random_state=2)
+roll = partial(made, "swiss_roll", values=True, n_samples=4000, random_state=2)
 
 
 def _deep() -> nn.Module:

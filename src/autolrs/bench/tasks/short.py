@@ -147,15 +147,15 @@ def shuffled(inputs: Tensor, targets: Tensor) -> Split:
     return data.three_parts(inputs[order], targets[order])
 
 
-def _adam(net: nn.Module) -> Optimizer:
+def adam(net: nn.Module) -> Optimizer:
     return Adam(net.parameters(), lr=1e-3)
 
 
-def _adamw(net: nn.Module) -> Optimizer:
+def adamw(net: nn.Module) -> Optimizer:
     return AdamW(net.parameters(), lr=1e-3, weight_decay=0.01)
 
 
-def _nadam(net: nn.Module) -> Optimizer:
+def nadam(net: nn.Module) -> Optimizer:
     return NAdam(net.parameters(), lr=1e-3)
 
 
@@ -181,41 +181,41 @@ def small_task(
     batch: int,
     model: Callable[[], nn.Module],
     optimizer: Callable[[nn.Module], Optimizer],
+    measure: Callable[..., Tensor] | None = None,
+    clip: float | None = None,
     *,
     held_out: bool = False,
 ) -> Task:
-    """A supervised task on data that every machine has."""
+    """A task on data that every machine has; its loss is `measure(net, *batch)`, if it is not the usual one."""
 
     def build(seed: int) -> Bundle:
-        return supervised(split(), seed, batch, model, optimizer)
+        return supervised(split(), seed, batch, model, optimizer, measure, clip)
 
     def find_data() -> None:
         if split not in MADE_BY_FORMULA:
             data.find_scikit_learn()
 
-    lrs = ADAM_LRS if optimizer in (_adam, _adamw, _nadam) else SGD_LRS
+    lrs = SGD_LRS if optimizer in (plain_sgd, momentum_sgd, nesterov_sgd) else ADAM_LRS
     return Task(name, steps, lrs, build, held_out=held_out, find_data=find_data)
 
 
 SHORT = (
-    small_task("short-mlp-adamw", 300, data.digits, 64, lambda: perceptron(64, 10, 128), _adamw),
-    small_task("short-cnn-adam", 500, data.digits, 32, convolution_net, _adam),
-    small_task("short-gru-adam", 600, data.digits, 32, gru, _adam),
-    small_task("short-vit-adamw", 600, data.digits, 64, Patches, _adamw),
-    small_task("short-autoencoder-adam", 600, copied_digits, 32, lambda: perceptron(64, 64, 48), _adam),
-    small_task("short-taught-adam", 600, taught, 64, lambda: perceptron(20, 1, 64), _adam),
+    small_task("short-mlp-adamw", 300, data.digits, 64, lambda: perceptron(64, 10, 128), adamw),
+    small_task("short-cnn-adam", 500, data.digits, 32, convolution_net, adam),
+    small_task("short-gru-adam", 600, data.digits, 32, gru, adam),
+    small_task("short-vit-adamw", 600, data.digits, 64, Patches, adamw),
+    small_task("short-autoencoder-adam", 600, copied_digits, 32, lambda: perceptron(64, 64, 48), adam),
+    small_task("short-taught-adam", 600, taught, 64, lambda: perceptron(20, 1, 64), adam),
     small_task("short-mlp-sgd", 800, data.digits, 32, lambda: perceptron(64, 10, 128), plain_sgd),
     small_task("short-taught-sgd", 1000, taught, 32, lambda: perceptron(20, 1, 64, nn.Tanh), nesterov_sgd),
     small_task("short-batchnorm-sgd", 1000, data.digits, 64, normalised_net, nesterov_sgd),
-    small_task("short-clusters-adamw", 400, clusters, 32, lambda: perceptron(30, 5, 96), _adamw, held_out=True),
-    small_task(
-        "short-clusters-nadam", 600, clusters, 64, lambda: perceptron(30, 5, 48, nn.Tanh), _nadam, held_out=True
-    ),
+    small_task("short-clusters-adamw", 400, clusters, 32, lambda: perceptron(30, 5, 96), adamw, held_out=True),
+    small_task("short-clusters-nadam", 600, clusters, 64, lambda: perceptron(30, 5, 48, nn.Tanh), nadam, held_out=True),
     small_task("short-clusters-sgd", 800, clusters, 32, lambda: perceptron(30, 5, 96), momentum_sgd, held_out=True),
-    small_task("short-formula-adam", 800, formula, 64, lambda: perceptron(6, 1, 80, nn.SiLU), _adam, held_out=True),
-    small_task("short-lstm-adam", 700, data.digits, 64, lstm, _adam, held_out=True),
-    small_task("short-wide-adamw", 250, data.digits, 32, wide_net, _adamw, held_out=True),
-    small_task("short-wide-longer-adamw", 600, data.digits, 32, wide_net, _adamw, held_out=True),
+    small_task("short-formula-adam", 800, formula, 64, lambda: perceptron(6, 1, 80, nn.SiLU), adam, held_out=True),
+    small_task("short-lstm-adam", 700, data.digits, 64, lstm, adam, held_out=True),
+    small_task("short-wide-adamw", 250, data.digits, 32, wide_net, adamw, held_out=True),
+    small_task("short-wide-longer-adamw", 600, data.digits, 32, wide_net, adamw, held_out=True),
     small_task(
         "short-formula-sgd", 700, formula, 32, lambda: perceptron(6, 1, 80, nn.SiLU), momentum_sgd, held_out=True
     ),
