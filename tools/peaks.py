@@ -39,7 +39,7 @@ from autolrs.core.averaging import by_default
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon
 from autolrs.core.strategies.horizon_minis import outcomes, start
-from autolrs.core.strategies.horizon_peak import aim, correction, descent, fell_deep, half_way, shortfalls
+from autolrs.core.strategies.horizon_peak import WELL, centre, correction, descent, fell_deep, half_way, shortfalls
 from autolrs.core.strategies.horizon_plan import goes_by_ramps
 from autolrs.core.strategies.horizon_ramp import first_edge, landmark
 from autolrs.core.strategies.horizon_rules import LONG, off_by, rules, warmup_by
@@ -162,9 +162,11 @@ def rule(row: Row) -> float:
     shift = correction(config, begin, best)
     if not goes_by_ramps(config):  # as these searches did not
         shift += off_by(rules(config), descent(begin, best))
-    deep, usual = fell_deep(begin, best), row.get("usual", USUAL.get(row["task"]))
-    peak = mark * 2.0 ** aim(shortfalls(losses, begin), shift, deep=deep)
-    return float(half_way(peak, usual) if deep and usual else peak)
+    short, usual = shortfalls(losses, begin), row.get("usual", USUAL.get(row["task"]))
+    peak = float(mark * 2.0 ** (centre(short) - shift))
+    if usual is None or not fell_deep(begin, best):
+        return peak
+    return usual if short.get(round(math.log2(usual / mark)), math.inf) < WELL else half_way(peak, usual)
 
 
 def is_sgd(name: str) -> bool:

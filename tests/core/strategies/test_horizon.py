@@ -297,20 +297,40 @@ def test_where_the_search_goes_after_a_deep_fall(minis, octave):
     assert next_offset(searched(minis)) == octave
 
 
-def test_after_a_deep_fall_the_peak_keeps_near_the_highest_lr_that_did_well_and_goes_towards_what_is_usual():
-    alike = [(-2, 0.1), (-3, 0.11), (0, 0.12), (2, math.inf)]
-    state = searched(alike)
-    highest = landmark(state)
+ALIKE = [(-2, 0.1), (-3, 0.103)]
+
+
+@pytest.mark.parametrize(("total", "second", "after"), [(5000, -3, 0), (800, -1, 1)])
+def test_after_a_deep_fall_the_usual_lr_is_tried_and_taken_if_it_did_well(total, second, after):
+    alike = [(-2, 0.1), (second, 0.103)]
+    usual = landmark(searched(alike, total=total)) * 2.0**-5.9
+    assert next_offset(searched(alike, total=total, usual_lr=usual)) == -6
+    state = searched([*alike, (-6, 0.14)], total=total, usual_lr=usual)
+    assert next_offset(state) is None  # nothing more is to be learned
     peak, why = choose(state)
-    assert peak == pytest.approx(highest / 4) and f"but 2 octaves below {highest:.3g}, which did well too" in why
-    drawn, why = choose(searched(alike, usual_lr=peak * 2))
-    assert drawn == pytest.approx(peak * 2**0.5) and "beside so deep a fall little else was seen" in why
+    assert peak == pytest.approx(usual) and f"{usual:.3g}, which is usual, did well" in why
+    # If it did not, half-way, and an octave at the most.
+    state = searched([*alike, (-6, 1.0)], total=total, usual_lr=usual)
+    plain, _ = choose(searched([*alike, (-6, 1.0)], total=total))
+    peak, why = choose(state)
+    assert peak == pytest.approx(plain / 2) and "half-way to" in why and "so deep a fall" in why
+    assert next_offset(state) == after
+
+
+def test_what_falls_less_deep_or_was_trained_before_is_not_told_what_is_usual():
+    usual = landmark(searched(ALIKE)) * 2.0**-5
+    shallow = [(octave, 10 * loss) for octave, loss in ALIKE]
     # A new head alone makes the loss of a network that was trained before fall as deep.
-    trained, why = choose(searched(alike, usual_lr=peak * 2, trained_before=True))
-    assert trained < peak and "usual" not in why and "did well too" not in why
-    # And where the loss fell less, the search is trusted.
-    found, why = choose(searched([(octave, 10 * loss) for octave, loss in alike], usual_lr=peak * 2))
-    assert found < peak and "usual" not in why and "did well too" not in why
+    for minis, values in ((shallow, {}), (ALIKE, {"trained_before": True})):
+        state = searched(minis, usual_lr=usual, **values)
+        assert next_offset(state) == -4 and "usual" not in choose(state)[1]
+        assert choose(state)[0] == choose(searched(minis, **values))[0]
+
+
+def test_an_interval_that_the_usual_lr_lies_outside_of_is_kept():
+    state = searched([*ALIKE, (-6, 0.1)], lr=(0.02, 1.0), usual_lr=0.008)
+    assert choose(state)[0] >= 0.02
+    assert next_offset(searched(ALIKE, lr=(0.02, 1.0), usual_lr=0.001)) == 0
 
 
 def test_no_lr_outside_the_interval_is_tried():

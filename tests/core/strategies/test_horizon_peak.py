@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon_peak import (
-    BELOW_WELL,
     DESCENTS,
     UNUSUAL,
-    WELL,
-    aim,
     bottom,
     centre,
     correction,
@@ -48,14 +45,6 @@ def test_after_a_deep_fall_it_does_not_matter_from_where(losses, once, again):
     best = min(losses.values())
     assert fell_deep(once * best, best) and fell_deep(again * best, best)
     assert shortfalls(losses, once * best) == shortfalls(losses, again * best)
-
-
-def test_after_a_deep_fall_the_peak_keeps_near_the_highest_lr_that_did_well():
-    alike = {-3: 0.0, -2: 0.01, 0: 0.1, 2: math.inf}
-    assert aim(alike, 0.5, deep=True) == -BELOW_WELL
-    assert aim(alike, 0.5, deep=False) == centre(alike) - 0.5 < -BELOW_WELL
-    worse = {-3: 0.0, -2: 0.01, 0: WELL}
-    assert aim(worse, 0.5, deep=True) == aim(worse, 0.5, deep=False)  # the centre lies higher than 4 below 0
 
 
 def test_half_way_is_an_octave_at_the_most_and_nothing_where_the_case_is_another_one():

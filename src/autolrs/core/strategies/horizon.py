@@ -9,9 +9,9 @@ higher peak than a long one: the horizon correction.
    below the landmark, then downwards and upwards while that is promising, until the money is spent.
    One that diverges is stopped, and so is one (after the first ones) that is clearly losing.
 3. The peak is the mean of their log LRs weighted by how well they did, lowered by the horizon correction: the less,
-   the further down they brought the loss. Where that fell to a sixth or less, they know little but what was learned at
-   once, and the peak keeps near the highest LR that did well. There, and in a short run, it goes half-way to the usual
-   LR, where one is known. SGD has a slow ramp as well, or in a short run instead of them: the peak lies well below
+   the further down they brought the loss. In a short run it goes half-way to the usual LR, where one is known. Where
+   the loss fell to a sixth or less, they know little but what was learned at once: the usual LR is tried, and taken if
+   it did well. SGD has a slow ramp as well, or in a short run instead of them: the peak lies well below
    where it breaks. Where miniature runs learned too little to tell, it lies below the edge of divergence, which further
    ramps look for.
 4. Everything is put back, and the whole run is trained from step 0, with a warm-up that is the longer, the less they
@@ -46,9 +46,7 @@ from autolrs.core.strategies.horizon_minis import (
     tail,
 )
 from autolrs.core.strategies.horizon_peak import (
-    BELOW_WELL,
     WELL,
-    aim,
     centre,
     correction,
     descent,
@@ -225,15 +223,31 @@ def next_offset(state: State) -> int | None:
     low, high = min(tried), max(tried)
     if all(math.isinf(value) for value in tried.values()):
         return low - 2 if _inside(state, low - 2) else None
-    # Downwards first: where all LRs do alike, a whole run wants one from the lower end of them; after a deep fall from
-    # the upper. Upwards by two then, and where the highest is far ahead, and back into the gap if that was too far.
+    # Downwards first: where all LRs do alike, a whole run wants one from the lower end of them; after a deep fall the
+    # usual one, or from the upper. Upwards by two then, and where the highest is far ahead, and back into the gap if
+    # that was too far.
     best, deep = _best(tried), _deep(state)
+    if deep and _usual_did_well(state):
+        return None
     far = (deep or (best == high and _ahead(tried, 2))) and _inside(state, high + 2)
     down = [low - 1] if tried[low] < PROMISING else []
     up = [high + 2 if far else high + 1] if tried[high] < (WELL if deep else PROMISING) else []
-    ways = up + down if deep else down + up
+    ways = _usual_octave(state) + up + down if deep else down + up
     ways += [octave for octave in (best + 1, best - 1) if low < octave < high and octave not in tried]
     return next((octave for octave in ways if _inside(state, octave)), None)
+
+
+def _usual_octave(state: State) -> list[int]:
+    """Where the usual LR lies, if there is one that was not tried."""
+    usual = state.settings.usual_lr
+    octaves = [] if usual is None else [_octave(usual, landmark(state))]
+    return [octave for octave in octaves if octave not in responses(state)]
+
+
+def _usual_did_well(state: State) -> bool:
+    """Whether the LR next to the usual one was tried, and did about as well as the best."""
+    usual = state.settings.usual_lr
+    return usual is not None and responses(state).get(_octave(usual, landmark(state)), math.inf) < WELL
 
 
 def _deep(state: State) -> bool:
@@ -328,10 +342,9 @@ def _peak(state: State) -> tuple[float, str]:
     mark = landmark(state)
     tried = {octave: short for octave, short in responses(state).items() if math.isfinite(short)}
     low, best, high = min(tried), _best(tried), max(tried)
-    middle, shift, deep = centre(tried), horizon_octaves(state), _deep(state)
-    octave = aim(tried, shift, deep=deep)
-    peak = _within(mark * 2.0**octave, *search_interval(settings))
-    peak, moved = beside_slow_edge(state, peak, deep=deep) if slow_ramp(state) else _towards_usual(state, peak)
+    middle, shift = centre(tried), horizon_octaves(state)
+    peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
+    peak, moved = beside_slow_edge(state, peak, deep=_deep(state)) if slow_ramp(state) else _towards_usual(state, peak)
     peak = _within(peak, *search_interval(settings))
     judge = "" if same_scale(state) else " (by training loss: `evaluate` is on another scale)"
     ended = {p.lr: value for p, value in outcomes(state) if isinstance(p, Probed) and math.isfinite(p.forecast.value)}
@@ -344,8 +357,6 @@ def _peak(state: State) -> tuple[float, str]:
         share, shifted = left(start(state), lowest(state)), f"x {2.0**-shift:.2f} for the longer horizon"
         if share is not None:
             shifted = f"they brought the loss down to {share:.2g} of its start, so {shifted}"
-    if octave > middle - shift:
-        shifted += f", but {BELOW_WELL:g} octaves below {mark * 2.0 ** (octave + BELOW_WELL):.3g}, which did well too"
     return peak, (
         f"{len(minis(state))} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, "
         f"weighted centre {mark * 2.0**middle:.3g}; {shifted}{moved}: peak {peak:.4g}"
@@ -405,16 +416,17 @@ def _is_fine_tuned(settings: Settings) -> bool:
 
 
 def _towards_usual(state: State, found: float) -> tuple[float, str]:
-    """In a short run, and after a deep fall, half-way from what was found to what is usual; and that in words."""
+    """In a short run half-way from what was found to what is usual, and after a deep fall too; or all of the way there,
+    if that was tried and did well. And that in words."""
     usual = None if by_edge(state) and _is_fine_tuned(state.settings) else state.settings.usual_lr
-    short = is_short(state.settings)
-    if usual is None or not (short or (answered(state) and _deep(state))):
+    short, deep = is_short(state.settings), answered(state) and _deep(state)
+    if usual is None or not (short or deep):
         return found, ""
+    known = "beside so deep a fall little else was seen" if deep else "so short a search knows little"
+    if deep and _usual_did_well(state):
+        return _within(usual, *search_interval(state.settings)), f"; {usual:.3g}, which is usual, did well, and {known}"
     peak = half_way(found, usual)
-    if peak == found:
-        return found, ""
-    known = "so short a search knows little" if short else "beside so deep a fall little else was seen"
-    why = f"; half-way to {usual:.3g}, which is usual, since {known}"
+    why = "" if peak == found else f"; half-way to {usual:.3g}, which is usual, since {known}"
     return _within(peak, *search_interval(state.settings)), why
 
 

@@ -15,7 +15,6 @@ DESCENTS = (0.4, 1.2, 1.8)  # log of the factor by which miniature runs brought 
 SHIFT_PER_DESCENT = 0.6  # octaves of the horizon correction; measured between the least and the most
 DEEP = 1.8  # the same: from there on little else is seen than what was learned at once
 WELL = 0.12  # of the progress: after a deep fall an LR that came within 1.6 times the lowest loss did well
-BELOW_WELL = 2.0  # octaves from the highest such LR to the peak, at the most
 UNUSUAL = 4.0  # octaves from what is usual: 2 to 3 by chance in short searches, 5 where a network is fine-tuned
 
 
@@ -58,16 +57,6 @@ def centre(short: Mapping[int, float]) -> float:
     """The mean of the octaves, weighted by how well each did; in a flat valley that is its middle."""
     shares = weights(short)
     return float(np.array(list(shares.values())) @ np.array(list(shares)))
-
-
-def aim(short: Mapping[int, float], shift: float, *, deep: bool) -> float:
-    """The octave of the peak: `shift` below the centre; after a deep fall not far below the highest LR that did well.
-
-    >>> aim({-3: 0.0, -2: 0.0, 0: 0.1}, 0.5, deep=True), round(aim({-3: 0.0, -2: 0.0, 0: 0.1}, 0.5, deep=False), 2)
-    (-2.0, -2.71)
-    """
-    middle = centre(short) - shift
-    return max(middle, max(octave for octave, value in short.items() if value < WELL) - BELOW_WELL) if deep else middle
 
 
 def half_way(found: float, usual: float) -> float:
