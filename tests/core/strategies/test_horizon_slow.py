@@ -21,9 +21,9 @@ from autolrs.core.strategies.horizon_slow import (
     BELOW_TRAINED,
     BELOW_UNSEEN,
     BEYOND,
-    DRAWN,
     OCTAVES,
     WARMUP,
+    drawn,
     slow_edge,
     slow_lrs,
     slow_ramp,
@@ -240,7 +240,7 @@ def test_a_longer_run_has_it_before_its_miniature_runs():
     assert not is_sweep(second.profile) and second.index == 2
 
 
-@pytest.mark.parametrize(("breaks", "case"), [(0.02, "no higher than"), (100.0, "a third of the way up to")])
+@pytest.mark.parametrize(("breaks", "case"), [(0.02, "no higher than"), (100.0, "% of the way up to")])
 def test_the_peak_of_miniature_runs_is_kept_below_the_break_or_drawn_towards_it(breaks, case):
     state = longer(breaks)
     peak, why = choose(state)
@@ -249,15 +249,15 @@ def test_the_peak_of_miniature_runs_is_kept_below_the_break_or_drawn_towards_it(
     if breaks < 1:
         assert peak == pytest.approx(edge * 2**-AT_LEAST_BELOW) and f"broke at {edge:.3g}" in why
     else:
-        slow = edge * 2**-BELOW
-        before = (peak / slow**DRAWN) ** (1 / (1 - DRAWN))  # what it was drawn from
-        assert before < peak < slow and f"had not broken at {edge:.3g}" in why
+        slow, share = edge * 2**-BELOW, drawn(math.log(2.31 / 0.5))
+        before = (peak / slow**share) ** (1 / (1 - share))  # what it was drawn from
+        assert before < peak < slow and f"had not broken at {edge:.3g}" in why and f"{share:.0%} of the way" in why
 
 
 def test_after_a_deep_fall_it_tells_how_high_the_peak_may_lie():
     state = longer(2.0, runs=((-2, 0.05), (-3, 0.06)))
     peak, why = choose(state)
-    assert peak == pytest.approx(slow_edge(state) * 2**-BELOW) and f"so {peak:.3g} instead" in why
+    assert peak == pytest.approx(slow_edge(state) * 2**-BELOW) and f"so 100% of the way up to {peak:.3g}" in why
     assert choose(longer(0.02, runs=((-2, 0.05), (-3, 0.06))))[0] < peak  # and still no closer than that to the break
 
 

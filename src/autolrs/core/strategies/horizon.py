@@ -344,7 +344,8 @@ def _peak(state: State) -> tuple[float, str]:
     low, best, high = min(tried), _best(tried), max(tried)
     middle, shift = centre(tried), horizon_octaves(state)
     peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
-    peak, moved = beside_slow_edge(state, peak, deep=_deep(state)) if slow_ramp(state) else _towards_usual(state, peak)
+    fell = fall(start(state), lowest(state))
+    peak, moved = beside_slow_edge(state, peak, fell) if slow_ramp(state) else _towards_usual(state, peak)
     peak = _within(peak, *search_interval(settings))
     judge = "" if same_scale(state) else " (by training loss: `evaluate` is on another scale)"
     ended = {p.lr: value for p, value in outcomes(state) if isinstance(p, Probed) and math.isfinite(p.forecast.value)}

@@ -19,6 +19,7 @@ import numpy as np
 
 from autolrs.core.engine import State
 from autolrs.core.strategies.horizon_minis import deviation
+from autolrs.core.strategies.horizon_peak import DEEP
 from autolrs.core.strategies.horizon_plan import plan
 from autolrs.core.strategies.horizon_ramp import SLOW, first_edge, search_interval
 from autolrs.core.types import Aborted, Probed
@@ -37,7 +38,9 @@ WARMUP = 0.15  # of the run; .05 and .3 do no better
 # Beside miniature runs: they know how much lower a long run wants it for the noise of its batches, but not where it
 # breaks, and where there is little noise they end far too low.
 AT_LEAST_BELOW = 1.5  # octaves from where it breaks
-DRAWN = 1 / 3  # of the way up; half of it costs ordinary networks on CIFAR-10 2 to 5 %
+DRAWN = 1 / 3  # of the way up; half of it costs ordinary networks on CIFAR-10, whose loss falls by .2, 2 to 5 %
+SHALLOW = 0.8  # log of the factor by which their loss fell: from there on they are drawn further, and all of the way
+# where it fell deep, since what falls so fast has little noise
 
 
 def slow_lrs(state: State) -> np.ndarray:
@@ -105,18 +108,26 @@ def below_slow_edge(state: State) -> tuple[float, str]:
     )
 
 
-def beside_slow_edge(state: State, found: float, *, deep: bool) -> tuple[float, str]:
+def drawn(fall: float) -> float:
+    """Which share of the way up miniature runs are drawn that brought the loss down by so much, as a logarithm.
+
+    >>> [round(drawn(fall), 2) for fall in (0.2, 0.8, 1.3, 1.8, 4.0)]
+    [0.33, 0.33, 0.67, 1.0, 1.0]
+    """
+    return DRAWN + (1 - DRAWN) * min(max((fall - SHALLOW) / (DEEP - SHALLOW), 0.0), 1.0)
+
+
+def beside_slow_edge(state: State, found: float, fall: float) -> tuple[float, str]:
     """The peak that miniature runs have found, kept away from where the slow ramp broke, or drawn up towards what that
-    tells, all the way if they fell deep; and what was done, in words."""
+    tells, the further, the deeper they fell; and what was done, in words."""
     slow, highest = (slow_edge(state) * 2.0**-octaves for octaves in (_below(state)[0], AT_LEAST_BELOW))
     if found > highest:
         peak, done = highest, f"so no higher than {highest:.3g}"
     elif found > slow:
         peak, done = found, "which is far enough above"
-    elif deep:
-        peak, done = slow, f"so {slow:.3g} instead"
     else:
-        peak, done = found * (slow / found) ** DRAWN, f"so a third of the way up to {slow:.3g}"
+        share = DRAWN if state.settings.trained_before else drawn(fall)
+        peak, done = found * (slow / found) ** share, f"so {share:.0%} of the way up to {slow:.3g}"
     return peak, f"; in a slow ramp {_broke(state)}, {done}"
 
 
