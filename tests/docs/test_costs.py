@@ -25,8 +25,8 @@ def test_every_run_of_the_default_stays_below_its_ceiling_with_validation_passes
     found = costs(ROWS)
     assert len(found) == 19 + 21
     dear = {task: [cost for cost in each if cost > 1.15 + 1e-9] for task, each in found.items()}
-    # In these three training broke, and stretches of a tenth of the run were tried again.
-    broken = {"digits-cnn": [1.211, 1.166], "short-residual-sgd": [1.188]}
+    # In these two training broke, and stretches of a tenth of the run were tried again.
+    broken = {"digits-cnn": [1.211], "short-residual-sgd": [1.188]}
     assert {task: pytest.approx(each, abs=0.001) for task, each in dear.items() if each} == broken
 
 

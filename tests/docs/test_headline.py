@@ -24,14 +24,14 @@ ROWS = [
 def test_mean_worst_task_and_spread_over_seeds():
     found = summary(score(ROWS))
     ours = found["horizon"]
-    assert (ours.ratio, ours.worst, ours.spread) == pytest.approx((0.981, 1.043, 1.08), abs=0.006)
+    assert (ours.ratio, ours.worst, ours.spread) == pytest.approx((0.982, 1.046, 1.08), abs=0.006)
     assert [found[name].spread for name in ("wsd", "linear", "cosine")] == pytest.approx([1.06, 0.97, 0.92], abs=0.006)
 
 
 def test_the_schedule_alone_is_level_with_a_tuned_linear_one():
     found = summary(score(ROWS))
     plain = found["horizon-plain"]
-    assert (plain.ratio, plain.worst, plain.spread) == pytest.approx((1.022, 1.075, 1.048), abs=0.006)
+    assert (plain.ratio, plain.worst, plain.spread) == pytest.approx((1.022, 1.08, 0.938), abs=0.006)
     assert found["linear"].ratio == pytest.approx(plain.ratio, abs=0.006)
     costs = [one.cost for one in score(ROWS) if one.method == "horizon-plain"]
     assert max(costs) < 1.155
@@ -50,7 +50,7 @@ def test_by_the_number_of_seeds_the_spread_is_known_to_seven_hundredths():
 def test_on_the_five_seeds_of_before_the_spread_is_wider():
     more = ("digits-mlp", "digits-cnn")
     five = [row for row in ROWS if row["task"] in more or row["phase"] != "report" or row["seed"] < 5]
-    assert summary(score(five))["horizon"].spread == pytest.approx(1.115, abs=0.006)
+    assert summary(score(five))["horizon"].spread == pytest.approx(1.138, abs=0.006)
 
 
 def test_with_one_peak_for_all_seeds_the_spread_would_be_met():
@@ -65,11 +65,11 @@ def test_with_one_peak_for_all_seeds_the_spread_would_be_met():
         fitted = np.polyval(np.polyfit(peaks - peaks.mean(), losses, degree), peaks - peaks.mean())
         left = (((losses - fitted) ** 2).sum() / (len(peaks) - degree - 1)) ** 0.5
         ratios.append(left / np.log2([row["test"] for row in reported(task, best).values()]).std(ddof=1))
-    assert np.exp(np.log(ratios).mean()) == pytest.approx(0.94, abs=0.015)
+    assert np.exp(np.log(ratios).mean()) == pytest.approx(0.96, abs=0.015)
 
 
 @pytest.mark.parametrize(
-    ("name", "rise", "error"), [("horizon-short-warm-up", 0.027, 0.0225), ("horizon-sharper-mean", 0.013, 0.0125)]
+    ("name", "rise", "error"), [("horizon-short-warm-up", 0.020, 0.0225), ("horizon-sharper-mean", 0.006, 0.0136)]
 )
 def test_on_digits_cnn_what_was_changed_is_level_with_what_was_before(name, rise, error):
     def losses(path):
@@ -89,7 +89,7 @@ def reported(task, method):
 
 def test_on_the_validation_images_of_digits_cnn_it_is_level_with_the_tuned_cosine():
     ours, cosine = reported(TASK, "horizon"), reported(TASK, "cosine")
-    for part, ratio, error in (("test", 1.043, 0.016), ("validation", 0.996, 0.016)):
+    for part, ratio, error in (("test", 1.046, 0.016), ("validation", 0.998, 0.016)):
         usual = mean(row[part] for row in cosine.values())
         pairs = [(ours[seed][part] - cosine[seed][part]) / usual for seed in cosine]
         assert (1 + mean(pairs), stdev(pairs) / 199**0.5) == pytest.approx((ratio, error), abs=0.002)

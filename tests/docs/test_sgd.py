@@ -37,7 +37,7 @@ def test_how_far_above_the_best_tuned_schedule_they_end_and_did_before():
     held_out = [task.held_out for task in SGD_TASKS]
     assert held_out == [False] * 19 + [True] * 8
     now, before = ratios(ROWS), ratios([*RIVALS, *BEFORE])
-    for found, expected in ((now, (1.12, 1.71, 1.27)), (before, (1.64, 1.93, 1.72))):
+    for found, expected in ((now, (1.09, 1.58, 1.22)), (before, (1.64, 1.93, 1.72))):
         assert (mean(found[:19]), mean(found[19:]), mean(found)) == pytest.approx(expected, abs=0.01)
     others = [ratio for name, ratio in zip(NAMES, now, strict=True) if name not in ("sgd-deep", "sgd-sums-long")]
     assert mean(others[19:]) == pytest.approx(1.07, abs=0.01)
@@ -51,7 +51,7 @@ def test_how_they_ended_by_the_first_form():
 
 def test_fewer_runs_fail():
     now, before = far_above(ROWS), far_above([*RIVALS, *BEFORE])
-    assert len(before) == 18 and sorted(now) == ["sgd-deep", "sgd-digits-long", *["sgd-sums-long"] * 5]
+    assert len(before) == 18 and sorted(now) == ["sgd-deep", "sgd-digits-long", *["sgd-sums-long"] * 3]
 
 
 def test_they_stay_within_their_cost_but_where_training_breaks():

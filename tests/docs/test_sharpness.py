@@ -15,6 +15,7 @@ from autolrs.bench.score import TUNED_SCHEDULES, score, summary
 from autolrs.core.averaging import SHARPNESS
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "results" / "peaks"
+RETIRED = FOLDER.parent / "retired"
 
 
 def read(name):
@@ -69,9 +70,9 @@ SHARPER = read_rows(FOLDER.parent / "retired" / "horizon-sharper-average.jsonl")
 
 
 def by_default():
-    """The default's rows of the same tasks and seeds; those of before its peaks on plateaus moved, where they did."""
+    """The default's rows of the same tasks and seeds; those of before its peaks moved, where they did."""
     rows = [row for name in ("horizon", "short") for row in read_rows(FOLDER.parent / f"{name}.jsonl")]
-    rows += read_rows(FOLDER.parent / "retired" / "horizon-before-plateaus.jsonl")
+    rows += [row for name in ("deep-falls", "plateaus") for row in read_rows(RETIRED / f"horizon-before-{name}.jsonl")]
     found = {(row["task"], row["seed"]): row for row in rows if row["method"] == "horizon"}
     return [found[row["task"], row["seed"]] for row in SHARPER]
 
@@ -93,7 +94,7 @@ def test_on_the_benchmark_it_widened_the_spread():
 
 def test_what_sgd_does_on_a_plateau_moved_ten_peaks_of_461():
     """Beside what the slow ramp moved later."""
-    rows = read_rows(FOLDER.parent / "retired" / "horizon-before-slow-ramp.jsonl")
+    rows = read_rows(RETIRED / "horizon-before-slow-ramp.jsonl")
     later = {(row["task"], row["seed"]): row for row in rows if row["method"] == "horizon"}
     stood = [later.get((row["task"], row["seed"]), row) for row in by_default()]
     pairs = zip(SHARPER, stood, strict=True)

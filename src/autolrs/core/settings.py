@@ -116,7 +116,7 @@ class Settings:
     averaging: bool = False  # train near the average of the weights and end with it; "horizon" does by default
     decay_to: float = 0.0  # end of the decay as a share of the peak; .1 with averaging; 1 is none: Schedule-Free's
     replan_at: tuple[float, ...] = ()  # shares of the run at which probes ask for a higher LR; no gain was measured
-    usual_lr: float | None = None  # what such an optimizer usually wants on such a model; short runs go half-way there
+    usual_lr: float | None = None  # what such an optimizer usually wants of such a model: for short runs and deep falls
     proportional_steps: bool = False  # to gradients, as SGD's: it has a slow ramp; known in PyTorch and Keras
     normalised: bool = False  # the network has norms: SGD bears more, and no slow ramp; known in PyTorch and Keras
     trained_before: bool = False  # the network: fine-tuning wants lower peaks; known in PyTorch, Keras by its norms
