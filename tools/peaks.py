@@ -19,6 +19,7 @@ the task had before. Whole runs are recorded without a hold, but for those of
 `runs-short.jsonl`, which go with the searches of `searches-short.jsonl` ("Between the LRs that were tried"), and
 `warmups.jsonl` ("How long a warm-up"). `slow-ramps.jsonl` and `slow-runs.jsonl` (made by `warm`) are behind "The slow
 ramp"; the tasks had their first form then, whose columns differ by less than .1 % in size.
+`deep-searches.jsonl` and `deep-runs.jsonl` are behind "Deep falls"; not all of their tasks are in the benchmark.
 """
 
 from __future__ import annotations
