@@ -29,7 +29,8 @@ def trained(above, make, total=1200, **settings):
         optimizer.step()
         auto.step(loss)
     with torch.no_grad():
-        return nn.functional.mse_loss(model(x[2000:]), y[2000:]).item(), peak_lr(auto.schedule.segments), " ".join(notes)
+        left = nn.functional.mse_loss(model(x[2000:]), y[2000:]).item()
+    return left, peak_lr(auto.schedule.segments), " ".join(notes)
 
 
 @pytest.mark.parametrize("above", [2.0, -3.0])
