@@ -40,7 +40,7 @@ from autolrs.core.averaging import by_default
 from autolrs.core.settings import Settings
 from autolrs.core.strategies import horizon
 from autolrs.core.strategies.horizon_minis import outcomes, start
-from autolrs.core.strategies.horizon_peak import WELL, centre, correction, descent, fell_deep, half_way, shortfalls
+from autolrs.core.strategies.horizon_peak import after_deep_fall, centre, correction, descent, fell_deep, shortfalls
 from autolrs.core.strategies.horizon_plan import goes_by_ramps
 from autolrs.core.strategies.horizon_ramp import first_edge, landmark
 from autolrs.core.strategies.horizon_rules import LONG, off_by, rules, warmup_by
@@ -167,7 +167,7 @@ def rule(row: Row) -> float:
     peak = float(mark * 2.0 ** (centre(short) - shift))
     if usual is None or not fell_deep(begin, best):
         return peak
-    return usual if short.get(round(math.log2(usual / mark)), math.inf) < WELL else half_way(peak, usual)
+    return after_deep_fall(peak, usual, short.get(round(math.log2(usual / mark)), math.inf))
 
 
 def is_sgd(name: str) -> bool:

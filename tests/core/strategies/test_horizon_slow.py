@@ -28,7 +28,7 @@ from autolrs.core.strategies.horizon_slow import (
     slow_lrs,
     slow_ramp,
 )
-from autolrs.core.types import Aborted, Asked, Commit, Forecast, Probe, Probed
+from autolrs.core.types import Aborted, Asked, Commit, Forecast, Probe, Probed, peak_lr
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
 
@@ -259,6 +259,16 @@ def test_after_a_deep_fall_it_tells_how_high_the_peak_may_lie():
     peak, why = choose(state)
     assert peak == pytest.approx(slow_edge(state) * 2**-BELOW) and f"so 100% of the way up to {peak:.3g}" in why
     assert choose(longer(0.02, runs=((-2, 0.05), (-3, 0.06))))[0] < peak  # and still no closer than that to the break
+
+
+def test_after_a_deep_fall_a_usual_lr_of_the_users_own_is_tried_and_taken_beside_it_too():
+    runs = ((-2, 0.05), (-3, 0.06))
+    usual = longer(2.0, runs).probes[2].lr / 2**3  # two octaves below what was tried
+    state = longer(2.0, runs, usual_lr=usual)
+    probe = Horizon().decide(state)
+    assert peak_lr(probe.profile) == pytest.approx(usual)
+    peak, why = choose(answered(state, probe, [2.3] * 40 + [0.055] * 20))
+    assert peak == pytest.approx(usual) and "slow ramp" in why and "which is usual, did well" in why
 
 
 @pytest.mark.parametrize("breaks", [0.02, 100.0])

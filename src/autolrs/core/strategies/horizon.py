@@ -47,12 +47,12 @@ from autolrs.core.strategies.horizon_minis import (
 )
 from autolrs.core.strategies.horizon_peak import (
     WELL,
+    after_deep_fall,
     centre,
     correction,
     descent,
     fall,
     fell_deep,
-    half_way,
     left,
     shortfalls,
 )
@@ -227,27 +227,22 @@ def next_offset(state: State) -> int | None:
     # usual one, or from the upper. Upwards by two then, and where the highest is far ahead, and back into the gap if
     # that was too far.
     best, deep = _best(tried), _deep(state)
-    if deep and _usual_did_well(state):
+    usual = _usual_octave(state) if deep else None
+    if usual is not None and tried.get(usual, math.inf) < WELL:
         return None
     far = (deep or (best == high and _ahead(tried, 2))) and _inside(state, high + 2)
     down = [low - 1] if tried[low] < PROMISING else []
     up = [high + 2 if far else high + 1] if tried[high] < (WELL if deep else PROMISING) else []
-    ways = _usual_octave(state) + up + down if deep else down + up
+    ways = up + down if deep else down + up
+    ways = [usual, *ways] if usual is not None and usual not in tried else ways
     ways += [octave for octave in (best + 1, best - 1) if low < octave < high and octave not in tried]
     return next((octave for octave in ways if _inside(state, octave)), None)
 
 
-def _usual_octave(state: State) -> list[int]:
-    """Where the usual LR lies, if there is one that was not tried."""
+def _usual_octave(state: State) -> int | None:
+    """Where the usual LR lies, if there is one."""
     usual = state.settings.usual_lr
-    octaves = [] if usual is None else [_octave(usual, landmark(state))]
-    return [octave for octave in octaves if octave not in responses(state)]
-
-
-def _usual_did_well(state: State) -> bool:
-    """Whether the LR next to the usual one was tried, and did about as well as the best."""
-    usual = state.settings.usual_lr
-    return usual is not None and responses(state).get(_octave(usual, landmark(state)), math.inf) < WELL
+    return None if usual is None else _octave(usual, landmark(state))
 
 
 def _deep(state: State) -> bool:
@@ -344,9 +339,10 @@ def _peak(state: State) -> tuple[float, str]:
     low, best, high = min(tried), _best(tried), max(tried)
     middle, shift = centre(tried), horizon_octaves(state)
     peak = _within(mark * 2.0 ** (middle - shift), *search_interval(settings))
-    fell = fall(start(state), lowest(state))
-    peak, moved = beside_slow_edge(state, peak, fell) if slow_ramp(state) else _towards_usual(state, peak)
-    peak = _within(peak, *search_interval(settings))
+    moved = ""
+    if slow_ramp(state):
+        peak, moved = beside_slow_edge(state, peak, fall(start(state), lowest(state)))
+    peak, usual = _towards_usual(state, _within(peak, *search_interval(settings)))
     judge = "" if same_scale(state) else " (by training loss: `evaluate` is on another scale)"
     ended = {p.lr: value for p, value in outcomes(state) if isinstance(p, Probed) and math.isfinite(p.forecast.value)}
     doubtful = min((lr for lr, value in ended.items() if math.isinf(value)), default=None)
@@ -360,7 +356,7 @@ def _peak(state: State) -> tuple[float, str]:
             shifted = f"they brought the loss down to {share:.2g} of its start, so {shifted}"
     return peak, (
         f"{len(minis(state))} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, "
-        f"weighted centre {mark * 2.0**middle:.3g}; {shifted}{moved}: peak {peak:.4g}"
+        f"weighted centre {mark * 2.0**middle:.3g}; {shifted}{moved}{usual}: peak {peak:.4g}"
     )
 
 
@@ -423,12 +419,14 @@ def _towards_usual(state: State, found: float) -> tuple[float, str]:
     short, deep = is_short(state.settings), answered(state) and _deep(state)
     if usual is None or not (short or deep):
         return found, ""
+    shortfall = responses(state).get(_octave(usual, landmark(state)), math.inf) if deep else math.inf
+    peak = after_deep_fall(found, usual, shortfall)
     known = "beside so deep a fall little else was seen" if deep else "so short a search knows little"
-    if deep and _usual_did_well(state):
-        return _within(usual, *search_interval(state.settings)), f"; {usual:.3g}, which is usual, did well, and {known}"
-    peak = half_way(found, usual)
-    why = "" if peak == found else f"; half-way to {usual:.3g}, which is usual, since {known}"
-    return _within(peak, *search_interval(state.settings)), why
+    if peak == found:
+        return found, ""
+    named = f"{usual:.3g}, which is usual,"
+    said = f"; {named} did well, and {known}" if peak == usual else f"; half-way to {named} since {known}"
+    return _within(peak, *search_interval(state.settings)), said
 
 
 def _within(lr: float, low: float, high: float) -> float:

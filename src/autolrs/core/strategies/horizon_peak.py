@@ -71,6 +71,15 @@ def half_way(found: float, usual: float) -> float:
     return found if abs(apart) > UNUSUAL else found * 2.0 ** min(max(apart / 2, -1.0), 1.0)
 
 
+def after_deep_fall(found: float, usual: float, shortfall: float) -> float:
+    """What is usual, if it did well in miniature, where it fell short by so much; or else half-way there.
+
+    >>> after_deep_fall(0.01, 0.04, 0.1), after_deep_fall(0.01, 0.04, 0.2)
+    (0.04, 0.02)
+    """
+    return usual if shortfall < WELL else half_way(found, usual)
+
+
 def bottom(losses: np.ndarray) -> float:
     """Where between its neighbours the lowest of three losses would be, by the parabola through them: -.5 to .5.
 
