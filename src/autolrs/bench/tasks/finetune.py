@@ -15,7 +15,7 @@ from itertools import chain, islice, repeat
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import SGD, Optimizer
 
 from autolrs.bench.models.bert import Classifier, Pretraining
 from autolrs.bench.models.vgg import VGG16
@@ -24,6 +24,7 @@ from autolrs.bench.tasks._fine_tuning import labelled, padded
 from autolrs.bench.tasks._task import Bundle, Task, permutation, seeded, supervised
 from autolrs.bench.tasks.data import Split, Text
 from autolrs.bench.tasks.language import Recurrent, Transformer, language_model
+from autolrs.bench.tasks.short import adam, adamw
 from autolrs.rivals.schedules import linear
 
 SEED = 7  # of the earlier training: one for all seeds of the fine-tuning
@@ -61,14 +62,6 @@ def earlier(build: Callable[[int], Bundle], lr: float) -> Make:
 
 
 # Optimizers
-
-
-def _adamw(net: nn.Module) -> Optimizer:
-    return AdamW(net.parameters(), lr=1e-3, weight_decay=0.01)
-
-
-def _adam(net: nn.Module) -> Optimizer:
-    return Adam(net.parameters(), lr=1e-3)
 
 
 def _momentum(net: nn.Module) -> Optimizer:
@@ -159,9 +152,9 @@ def _transformer_of(size: int) -> nn.Module:
     return Transformer(size, 32)
 
 
-_transformer = earlier(_speak(0, (8, 32), _transformer_of, _adamw), 8e-3)
+_transformer = earlier(_speak(0, (8, 32), _transformer_of, adamw), 8e-3)
 _lstm = earlier(_speak(0, (16, 24), partial(Recurrent, nn.LSTM), _momentum), 1.0)
-_gru = earlier(_speak(0, (16, 24), partial(Recurrent, nn.GRU), _adamw), 8e-3)
+_gru = earlier(_speak(0, (16, 24), partial(Recurrent, nn.GRU), adamw), 8e-3)
 _pretraining = earlier(bert._small, 4e-3)
 
 
@@ -246,18 +239,18 @@ def _other_half() -> Split:
 
 FASHION, BIBLE, CIFAR = data.find_fashion_mnist, data.find_king_james_bible, _pictures.find_cifar10
 FINETUNE = (
-    _task("bert", 625, partial(_Reader, 6), 1500, _kinds, 16, _adamw, BIBLE),
-    _task("vit", 500, _with_new_head(_vit), 1500, enlarged_digits, 32, _adamw, FASHION),
-    _text_task("transformer", 1000, _transformer, 2000, (8, 32), _adamw),
+    _task("bert", 625, partial(_Reader, 6), 1500, _kinds, 16, adamw, BIBLE),
+    _task("vit", 500, _with_new_head(_vit), 1500, enlarged_digits, 32, adamw, FASHION),
+    _text_task("transformer", 1000, _transformer, 2000, (8, 32), adamw),
     _task("cnn-sgd", 600, _with_new_head(_cnn), 2000, enlarged_digits, 32, _momentum, FASHION),
-    _task("testaments", 1250, partial(_Reader, 2), 1500, _testaments, 16, _adamw, BIBLE, held_out=True),
+    _task("testaments", 1250, partial(_Reader, 2), 1500, _testaments, 16, adamw, BIBLE, held_out=True),
     _text_task("lstm-sgd", 1000, _lstm, 1500, (16, 24), _momentum, held_out=True),
-    _text_task("gru", 600, _gru, 1500, (16, 24), _adamw, held_out=True),
-    _task("mlp", 400, _with_new_head(_mlp), 2000, enlarged_digits, 32, _adam, FASHION, held_out=True),
+    _text_task("gru", 600, _gru, 1500, (16, 24), adamw, held_out=True),
+    _task("mlp", 400, _with_new_head(_mlp), 2000, enlarged_digits, 32, adam, FASHION, held_out=True),
     _task(
         "autoencoder", 600, lambda steps: copy.deepcopy(_autoencoder(steps)), 2000, partial(enlarged_digits, True), 32,
-        _adam, FASHION, held_out=True,
+        adam, FASHION, held_out=True,
     ),
     _task("vgg-sgd", 400, _with_new_head(_vgg), 1200, _other_half, 32, _momentum, CIFAR, held_out=True),
-    _task("vgg", 400, _with_new_head(_vgg), 1200, _other_half, 32, _adamw, CIFAR, held_out=True),
+    _task("vgg", 400, _with_new_head(_vgg), 1200, _other_half, 32, adamw, CIFAR, held_out=True),
 )  # fmt: skip

@@ -20,7 +20,7 @@ from torch.optim import Optimizer, RMSprop
 from autolrs.bench.tasks import data
 from autolrs.bench.tasks.data import Split
 from autolrs.bench.tasks.sgd import (
-    Adder,
+    adder,
     by_formula,
     curve,
     friedman1,
@@ -33,6 +33,7 @@ from autolrs.bench.tasks.sgd import (
 )
 from autolrs.bench.tasks.short import (
     MADE_BY_FORMULA,
+    LastState,
     Residual,
     adam,
     adamw,
@@ -50,10 +51,6 @@ from autolrs.bench.tasks.tables import perceptron
 
 def rmsprop(net: nn.Module) -> Optimizer:
     return RMSprop(net.parameters(), lr=1e-3)
-
-
-def _digits() -> Split:
-    return data.digits()
 
 
 # What is learned, where it is not labels or values.
@@ -184,18 +181,6 @@ class Sequences(nn.Module):
         return logits
 
 
-class Forecaster(nn.Module):
-    """Twenty numbers of a series; the next four."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell, self.out = nn.LSTM(1, 32, batch_first=True), nn.Linear(32, 4)
-
-    def forward(self, numbers: Tensor) -> Tensor:
-        coming: Tensor = self.out(self.cell(numbers)[0][:, -1])
-        return coming
-
-
 class OfSets(nn.Module):
     """Members one by one, then their mean."""
 
@@ -207,6 +192,11 @@ class OfSets(nn.Module):
     def forward(self, members: Tensor) -> Tensor:
         answer: Tensor = self.whole(self.member(members).mean(1))
         return answer
+
+
+def _forecaster() -> nn.Module:
+    """Twenty numbers of a series; the next four."""
+    return LastState(nn.LSTM(1, 32, batch_first=True), 4)
 
 
 def _deep_tanh() -> nn.Module:
@@ -326,20 +316,20 @@ def _above(split: Callable[[], Split], by: float) -> Callable[[], Split]:
 _check = partial(small_task, held_out=True)
 
 KINDS = (
-    small_task("kind-variational", 2000, _digits, 32, VariationalNet, adam, bound),
+    small_task("kind-variational", 2000, data.digits, 32, VariationalNet, adam, bound),
     small_task("kind-field", 1500, picture, 128, _field, adam),
     small_task("kind-flow", 2000, moons, 64, Flow, adam, surprise),
     small_task(
         "kind-hidden-states", 1200, hidden_states, 32, partial(Sequences, 24, 32, causal=True), adamw, each_token, 1.0
     ),
-    small_task("kind-sums", 1500, sums, 32, Adder, adam),
-    small_task("kind-series", 1500, series, 32, Forecaster, adam),
+    small_task("kind-sums", 1500, sums, 32, adder, adam),
+    small_task("kind-series", 1500, series, 32, _forecaster, adam),
     _check("kind-equation", 2000, points, 64, lambda: perceptron(1, 1, 32, nn.Tanh), adam, equation),
     _check("kind-ratings", 2500, ratings, 64, Factors, adam),
     _check("kind-denoising", 3000, moons, 64, lambda: perceptron(5, 2, 64, nn.SiLU), adamw, denoising),
     _check("kind-sorting", 1500, unsorted, 64, partial(Sequences, 16, 10, causal=False), adamw, each_token, 1.0),
-    _check("kind-deep-tanh", 1200, _digits, 32, _deep_tanh, nadam),
-    _check("kind-contrast", 1000, _digits, 64, lambda: perceptron(64, 16, 64), adam, contrast),
+    _check("kind-deep-tanh", 1200, data.digits, 32, _deep_tanh, nadam),
+    _check("kind-contrast", 1000, data.digits, 64, lambda: perceptron(64, 16, 64), adam, contrast),
     _check("kind-sets", 2000, sets, 64, OfSets, adamw),
     _check("kind-convolutions-back", 1500, copied_digits, 32, _through_convolutions, adamw),
     _check("kind-residual", 1500, taught, 32, _residual, adamw),
@@ -356,7 +346,7 @@ KINDS = (
     small_task("uncentred-friedman1", 1500, _above(friedman1, 10.0), 64, lambda: perceptron(10, 1, 64), adam),
     small_task("uncentred-ink", 1200, ink, 32, _ink_net, adam),
     _check("uncentred-ink-sgd", 1500, ink, 32, lambda: perceptron(64, 1, 64), momentum_sgd),
-    small_task("uncentred-counts", 2000, counts, 32, Adder, adamw),
+    small_task("uncentred-counts", 2000, counts, 32, adder, adamw),
     _check(
         "uncentred-friedman2",
         1500,

@@ -17,6 +17,7 @@ from autolrs.bench.tasks import data
 from autolrs.bench.tasks.data import Split
 from autolrs.bench.tasks.short import (
     MADE_BY_FORMULA,
+    LastState,
     convolution_net,
     copied_digits,
     gru,
@@ -140,23 +141,16 @@ def _deep() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.SiLU(), *hidden, nn.Linear(64, 10))
 
 
+def adder() -> nn.Module:
+    """One number of a sequence of pairs."""
+    return LastState(nn.GRU(2, 32, batch_first=True), 1)
+
+
 def _two_convolutions() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(512, 10),
     )  # fmt: skip
-
-
-class Adder(nn.Module):
-    """A recurrent net with one number to say."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell, self.out = nn.GRU(2, 32, batch_first=True), nn.Linear(32, 1)
-
-    def forward(self, numbers: Tensor) -> Tensor:
-        total: Tensor = self.out(self.cell(numbers)[0][:, -1])
-        return total
 
 
 _check = partial(small_task, held_out=True)
@@ -186,7 +180,7 @@ SGD_TASKS = (
     _check("sgd-quantiles", 700, quantiles, 32, lambda: perceptron(8, 4, 48), momentum_sgd),
     _check("sgd-roll", 800, roll, 64, lambda: perceptron(3, 1, 64, nn.GELU), momentum_sgd),
     _check("sgd-deep", 900, data.digits, 32, _deep, momentum_sgd),
-    _check("sgd-sums-long", 1500, sums, 32, Adder, momentum_sgd),
+    _check("sgd-sums-long", 1500, sums, 32, adder, momentum_sgd),
     _check("sgd-friedman3-long", 2000, friedman3, 32, lambda: perceptron(4, 1, 64), plain_sgd),
     _check("sgd-convolutions-long", 2000, data.digits, 64, _two_convolutions, nesterov_sgd),
 )

@@ -35,6 +35,18 @@ class ReadByRows(nn.Module):
         return logits
 
 
+class LastState(nn.Module):
+    """Numbers that a recurrent net says of a sequence when it has read it."""
+
+    def __init__(self, cell: nn.RNNBase, outputs: int) -> None:
+        super().__init__()
+        self.cell, self.out = cell, nn.Linear(cell.hidden_size, outputs)
+
+    def forward(self, sequences: Tensor) -> Tensor:
+        said: Tensor = self.out(self.cell(sequences)[0][:, -1])
+        return said
+
+
 class Patches(nn.Module):
     """A transformer over the sixteen patches of a digit."""
 
