@@ -21,10 +21,23 @@ PEAKS = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "peaks.py"))
 
 
 @pytest.mark.parametrize(
-    ("kind", "mean"), [("averaged", 0.021), ("plain", 0.008), ("short averaged", 0.045), ("short plain", 0.04)]
+    ("kind", "mean"), [("averaged", 0.021), ("plain", 0.005), ("short averaged", 0.045), ("short plain", 0.04)]
 )
-def test_the_rule_loses_as_little_as_the_research_log_says(kind, mean):
-    assert np.mean(list(PEAKS["score"](PEAKS["read"](PEAKS["ROWS"]))[kind].values())) < mean
+def test_the_rule_loses_as_little_as_the_research_log_says(kind, mean, monkeypatch):
+    def lost(but=()):
+        found = PEAKS["score"](PEAKS["read"](PEAKS["ROWS"]))[kind]
+        return np.mean([loss for task, loss in found.items() if task not in but])
+
+    assert lost(but={"digits-mlp:adam"}) < mean  # which takes what is usual since deep falls have a rule
+    monkeypatch.setattr(horizon_peak, "DEEP", math.inf)
+    assert lost() < mean
+
+
+def test_what_is_usual_costs_digits_with_adam_so_much():
+    found = {
+        kind: PEAKS["score"](PEAKS["read"](PEAKS["ROWS"]))[kind]["digits-mlp:adam"] for kind in ("averaged", "plain")
+    }
+    assert found == approx({"averaged": 0.065, "plain": 0.067}, abs=0.001)
 
 
 def test_on_the_development_tasks_it_loses_up_to_two_per_cent_and_three_on_digits():
