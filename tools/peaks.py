@@ -38,7 +38,7 @@ from scipy.interpolate import PchipInterpolator
 
 from autolrs.core.averaging import by_default
 from autolrs.core.settings import Settings
-from autolrs.core.strategies import horizon
+from autolrs.core.strategies.horizon_choice import choose
 from autolrs.core.strategies.horizon_minis import outcomes, start
 from autolrs.core.strategies.horizon_peak import after_deep_fall, centre, correction, descent, fell_deep, shortfalls
 from autolrs.core.strategies.horizon_plan import goes_by_ramps
@@ -138,7 +138,7 @@ def search(name: str, seed: int) -> Row:
         "start": start(state),
         "minis": [[lr, value if math.isfinite(value) else None] for lr, value in finite],
         "usual": state.settings.usual_lr,
-        "peak": horizon.choose(state)[0],
+        "peak": choose(state)[0],
     }
 
 

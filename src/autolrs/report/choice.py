@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autolrs.core.strategies import horizon
+from autolrs.core.strategies import horizon_answers as answers
+from autolrs.core.strategies.horizon_choice import choose, horizon_octaves
 from autolrs.core.strategies.horizon_peak import centre, weights
 from autolrs.core.strategies.horizon_ramp import landmark
 from autolrs.core.strategies.horizon_slow import slow_edge, slow_lrs, slow_ramp
@@ -70,7 +71,7 @@ def horizon_choice(run: RunInfo) -> Choice | None:
     if state is None or run.settings.strategy != "horizon" or not state.probes or state.committed_steps:
         return None
     mark = landmark(state)
-    peak, words = horizon.choose(state)
+    peak, words = choose(state)
     stage = next(stage for stage in run.stages if stage.probes)
     sweeps = [_line(probe) for probe in stage.probes if probe.sweep]
     ramp = sweeps[0] if sweeps else Line(np.zeros(0), np.zeros(0))
@@ -78,8 +79,8 @@ def horizon_choice(run: RunInfo) -> Choice | None:
     if slow_ramp(state) and len(sweeps) > 1:
         found = slow_edge(state)
         slow = SlowRamp(sweeps[1], found, found < slow_lrs(state)[-1])
-    tried = horizon.responses(state)
-    answered = horizon.answered(state)
+    tried = answers.responses(state)
+    answered = answers.answered(state)
     octaves, shares = (centre(tried), weights(tried)) if answered else (0.0, {})
     minis = []
     for probe in single(stage):
@@ -89,13 +90,13 @@ def horizon_choice(run: RunInfo) -> Choice | None:
         share = shares.get(octave, 0.0)
         minis.append(MiniRun(probe.index, probe.lr, losses, probe.forecast, short, share, probe.status))
     middle = mark * 2.0**octaves
-    correction = 2.0 ** -horizon.horizon_octaves(state) if answered else 1.0
+    correction = 2.0 ** -horizon_octaves(state) if answered else 1.0
     if not answered or not math.isclose(middle * correction, peak, rel_tol=1e-6):  # cut to the interval
         return Choice(ramp, mark, tuple(minis), None, None, peak, None, words=words, slow=slow)
     low, high, ends = _plausible({k: v for k, v in tried.items() if math.isfinite(v)})
     moved = peak / middle  # what was done to the centre is done to the interval around it
     interval = (mark * 2.0**low * moved, mark * 2.0**high * moved)
-    too_low = horizon.interval_too_low(state)
+    too_low = answers.interval_too_low(state)
     return Choice(ramp, mark, tuple(minis), middle, correction, peak, interval, ends, words, too_low, slow)
 
 
@@ -112,7 +113,7 @@ def _plausible(tried: dict[int, float]) -> tuple[float, float, tuple[bool, bool]
     fine: Array = np.linspace(octaves[0], octaves[-1], 1000) if octaves.size > 1 else octaves
     level = np.interp(fine, octaves, short)
     best = int(np.argmin(level))
-    above = np.flatnonzero(level > horizon.PROMISING)
+    above = np.flatnonzero(level > answers.PROMISING)
     low = above[above < best].max(initial=-1)
     high = above[above > best].min(initial=fine.size)
     return float(fine[max(low, 0)]), float(fine[min(high, fine.size - 1)]), (low < 0, high == fine.size)

@@ -13,23 +13,14 @@ from searches import MINIS, searched
 
 from autolrs.core import engine
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon import (
-    MAX_MINIS,
-    PROMISING,
-    Horizon,
-    affords_another,
-    choose,
-    horizon_octaves,
-    interval_too_low,
-    limits,
-    next_offset,
-    plan,
-    responses,
-)
+from autolrs.core.strategies.horizon import Horizon
+from autolrs.core.strategies.horizon_answers import PROMISING, interval_too_low, responses
+from autolrs.core.strategies.horizon_choice import choose, horizon_octaves
 from autolrs.core.strategies.horizon_minis import noise
-from autolrs.core.strategies.horizon_plan import compares
+from autolrs.core.strategies.horizon_plan import MAX_MINIS, affords_another, compares, plan
 from autolrs.core.strategies.horizon_ramp import landmark
 from autolrs.core.strategies.horizon_schedule import full_profile
+from autolrs.core.strategies.horizon_search import limits, next_offset
 from autolrs.core.types import Aborted, Asked, Commit, Noted, Probe, Probed, Profile, profile_steps
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
@@ -300,9 +291,9 @@ def test_where_the_search_goes_after_a_deep_fall(minis, octave):
 ALIKE = [(-2, 0.1), (-3, 0.103)]
 
 
-@pytest.mark.parametrize(("total", "second", "after"), [(5000, -3, 0), (800, -1, 1)])
-def test_after_a_deep_fall_the_usual_lr_is_tried_and_taken_if_it_did_well(total, second, after):
-    alike = [(-2, 0.1), (second, 0.103)]
+@pytest.mark.parametrize(("total", "beside"), [(5000, -7), (800, -5)])
+def test_after_a_deep_fall_the_usual_lr_is_tried_and_taken_if_it_did_well(total, beside):
+    alike = [(-2, 0.1), (-1, 0.103), (beside, 0.3)]
     usual = landmark(searched(alike, total=total)) * 2.0**-5.9
     assert next_offset(searched(alike, total=total, usual_lr=usual)) == -6
     state = searched([*alike, (-6, 0.14)], total=total, usual_lr=usual)
@@ -310,21 +301,26 @@ def test_after_a_deep_fall_the_usual_lr_is_tried_and_taken_if_it_did_well(total,
     peak, why = choose(state)
     assert peak == pytest.approx(usual) and f"{usual:.3g}, which is usual, did well" in why
     # If it did not, half-way, and an octave at the most.
-    state = searched([*alike, (-6, 1.0)], total=total, usual_lr=usual)
-    plain, _ = choose(searched([*alike, (-6, 1.0)], total=total))
+    bad = [(-2, 0.1), (-1, 0.103), (beside, 1.0), (-6, 1.0)]
+    state = searched(bad, total=total, usual_lr=usual)
+    plain, _ = choose(searched(bad, total=total))
     peak, why = choose(state)
     assert peak == pytest.approx(plain / 2) and "half-way to" in why and "so deep a fall" in why
-    assert next_offset(state) == after
+    assert next_offset(state) == 1  # two octaves up
 
 
-def test_what_falls_less_deep_or_was_trained_before_is_not_told_what_is_usual():
+def test_after_a_deep_fall_a_higher_lr_than_the_usual_one_is_tried_before_that_is_taken():
+    usual = landmark(searched([])) * 2.0**-6
+    assert next_offset(searched([(-6, 0.1), (-7, 0.11)], usual_lr=usual)) == -4
+    assert next_offset(searched([(-6, 0.1), (-7, 0.11), (-4, 0.1)], usual_lr=usual)) is None
+
+
+def test_what_was_trained_before_is_not_told_what_is_usual():
+    """A new head alone makes the loss of a network that was trained before fall as deep."""
     usual = landmark(searched(ALIKE)) * 2.0**-5
-    shallow = [(octave, 10 * loss) for octave, loss in ALIKE]
-    # A new head alone makes the loss of a network that was trained before fall as deep.
-    for minis, values in ((shallow, {}), (ALIKE, {"trained_before": True})):
-        state = searched(minis, usual_lr=usual, **values)
-        assert next_offset(state) == -4 and "usual" not in choose(state)[1]
-        assert choose(state)[0] == choose(searched(minis, **values))[0]
+    state = searched(ALIKE, usual_lr=usual, trained_before=True)
+    assert next_offset(state) == -4 and "usual" not in choose(state)[1]
+    assert choose(state)[0] == choose(searched(ALIKE, trained_before=True))[0]
 
 
 def test_an_interval_that_the_usual_lr_lies_outside_of_is_kept():

@@ -9,18 +9,12 @@ from searches import ending, searched
 
 from autolrs.core import engine
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon import (
-    BELOW_EDGE_SLOWLY,
-    RAMP_ONLY,
-    Horizon,
-    answered,
-    choose,
-    horizon_octaves,
-    limits,
-    next_offset,
-)
+from autolrs.core.strategies.horizon import Horizon
+from autolrs.core.strategies.horizon_answers import answered
+from autolrs.core.strategies.horizon_choice import BELOW_EDGE_SLOWLY, RAMP_ONLY, choose, horizon_octaves
 from autolrs.core.strategies.horizon_plan import compares
 from autolrs.core.strategies.horizon_ramp import edge, landmark
+from autolrs.core.strategies.horizon_search import limits, next_offset
 from autolrs.core.types import Asked, Forecast, Probed
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost

@@ -9,9 +9,12 @@ import pytest
 from searches import MINIS, ending, searched
 
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon import BELOW_EDGE_SLOWLY, Horizon, choose, limits, next_offset, responses
+from autolrs.core.strategies.horizon import Horizon
+from autolrs.core.strategies.horizon_answers import responses
+from autolrs.core.strategies.horizon_choice import BELOW_EDGE_SLOWLY, choose
 from autolrs.core.strategies.horizon_minis import learned, ridge, same_scale
 from autolrs.core.strategies.horizon_ramp import edge, landmark
+from autolrs.core.strategies.horizon_search import limits, next_offset
 from autolrs.run.session import Session, drive
 from autolrs.testing.simulated import SimulatedHost
 

@@ -12,17 +12,9 @@ from searches import MINIS, searched
 from autolrs.core import engine
 from autolrs.core.interval import is_sweep
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon import (
-    BELOW_EDGE_SLOWLY,
-    BELOW_EDGE_TRAINED,
-    RAMP_ONLY,
-    SURELY,
-    Horizon,
-    answered,
-    breaks_at,
-    by_edge,
-    choose,
-)
+from autolrs.core.strategies.horizon import Horizon
+from autolrs.core.strategies.horizon_answers import SURELY, answered, breaks_at, by_edge
+from autolrs.core.strategies.horizon_choice import BELOW_EDGE_SLOWLY, BELOW_EDGE_TRAINED, RAMP_ONLY, choose
 from autolrs.core.strategies.horizon_minis import minis, noise, start_level
 from autolrs.core.strategies.horizon_ramp import BEYOND, FURTHER, UNSEEN_DIP, edge, further, landmark
 from autolrs.core.types import Aborted, Asked, Commit, Forecast, Probe, Probed, Segment, Wait, peak_lr, profile_steps

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from autolrs.core import engine
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon import Horizon, plan
+from autolrs.core.strategies.horizon import Horizon
+from autolrs.core.strategies.horizon_plan import plan
 from autolrs.core.strategies.horizon_replan import conclude
 from autolrs.core.types import (
     Aborted,

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from autolrs.core import engine
 from autolrs.core.interval import is_sweep
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon import Horizon, choose, warmup_share
+from autolrs.core.strategies.horizon import Horizon
+from autolrs.core.strategies.horizon_choice import choose, warmup_share
 from autolrs.core.strategies.horizon_plan import SLOW_STEPS, compares, plan
 from autolrs.core.strategies.horizon_ramp import first_edge, further_ramps
 from autolrs.core.strategies.horizon_slow import (

@@ -12,14 +12,9 @@ from searches import MINIS, searched
 
 from autolrs.core import engine
 from autolrs.core.settings import Settings
-from autolrs.core.strategies.horizon import (
-    BELOW_EDGE,
-    BELOW_EDGE_SLOWLY,
-    Horizon,
-    choose,
-    start,
-    warmup_share,
-)
+from autolrs.core.strategies.horizon import Horizon
+from autolrs.core.strategies.horizon_choice import BELOW_EDGE, BELOW_EDGE_SLOWLY, choose, warmup_share
+from autolrs.core.strategies.horizon_minis import start
 from autolrs.core.strategies.horizon_ramp import edge
 from autolrs.core.strategies.horizon_schedule import full_profile
 from autolrs.core.types import Committed, Failed

@@ -1,0 +1,120 @@
+"""What the answers of a search say: which LRs did well, whether that tells the peak, and what else does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from autolrs.core.engine import State
+from autolrs.core.interval import is_sweep
+from autolrs.core.settings import Settings
+from autolrs.core.strategies.horizon_minis import (
+    differ,
+    harmful_from,
+    learned,
+    lowest,
+    minis,
+    outcomes,
+    start,
+)
+from autolrs.core.strategies.horizon_peak import fell_deep, left, shortfalls
+from autolrs.core.strategies.horizon_ramp import SLOW, edge, further_ramps, landmark, search_interval
+from autolrs.core.strategies.horizon_rules import rules
+from autolrs.core.strategies.horizon_slow import slow_ramp
+
+SURELY = 10.0  # standard errors by which SGD came below its first losses; 6 at most where it unlearned mistakes alone
+PROMISING = 0.045  # of the progress: an edge this close to the best is extended
+
+
+def responses(state: State) -> dict[int, float]:
+    """Octaves from the landmark -> by which share of its progress each run fell short of the best; inf if stopped."""
+    mark = landmark(state)
+    # In the order of asking: sums over them must not depend on which parallel run was answered first.
+    answers = sorted(outcomes(state), key=lambda answer: answer[0].index)
+    return shortfalls({octave_of(probe.lr, mark): value for probe, value in answers}, start(state))
+
+
+def answered(state: State) -> bool:
+    """Whether miniature runs tell where the peak is: some can be trusted, and they learned something."""
+    trusted, kind = any(map(math.isfinite, responses(state).values())), rules(state.settings)
+    surely = kind.ranked and (differ(state) or learned(state, SURELY))
+    return trusted and learned(state) and (surely or _left_at_most(state, kind.learned))
+
+
+def _left_at_most(state: State, share: float) -> bool:
+    """Whether the best miniature run left no more than this share of the loss, as far as that can be told."""
+    found = left(start(state), lowest(state))
+    return found is None or found <= share
+
+
+def went_deep(state: State) -> bool:
+    """Whether miniature runs of a new network fell deep. One that was trained before falls as deep by its new head."""
+    return not state.settings.trained_before and fell_deep(start(state), lowest(state))
+
+
+def interval_too_low(state: State) -> bool:
+    """Whether the best LR seems to lie above the interval: the highest that fits was the best one, by far."""
+    tried = responses(state)
+    return ahead(tried) and not inside(state, best_of(tried) + 1)
+
+
+def ahead(tried: Mapping[int, float], steepness: int = 1) -> bool:
+    """Whether the LR next below the best one fell short by more than an edge that is extended, for each octave between
+    them; or that to the power of `steepness`: across a gap only a steep slope says that the bottom is not inside."""
+    best = best_of(tried) if tried else 0
+    below = max((octave for octave in tried if octave < best), default=None)
+    return below is not None and tried[below] >= PROMISING * (best - below) ** steepness
+
+
+def best_of(tried: Mapping[int, float]) -> int:
+    return min(tried, key=lambda octave: tried[octave])
+
+
+def by_edge(state: State) -> bool:
+    """Whether the edge of divergence alone tells the peak, if there is one: nothing was learned in miniature runs, or
+    there are none with SGD or of a network that was trained before; and no slow ramp or usual LR knows better."""
+    if slow_ramp(state) or leans_on_usual(state.settings) or not math.isfinite(breaks_at(state)):
+        return False
+    if not minis(state):
+        return state.settings.proportional_steps or state.settings.trained_before
+    return math.isfinite(lowest(state)) and not answered(state)
+
+
+def breaks_at(state: State) -> float:
+    """The edge of divergence, or where a ramp met none the lowest LR that did harm in miniature; infinite without both.
+
+    With BatchNorm a ramp may come back from where it broke out, at an LR far too high to learn by.
+    """
+    found = edge(state)
+    return found if math.isfinite(found) else harmful_from(state)
+
+
+def is_fine_tuned(settings: Settings) -> bool:
+    """Whether the network was trained before, and a step is as large as the LR, whatever its gradient."""
+    return settings.trained_before and not settings.proportional_steps
+
+
+def leans_on_usual(settings: Settings) -> bool:
+    """Whether a new network has a usual LR to go by: with Adam and its like."""
+    return settings.usual_lr is not None and not settings.trained_before and not settings.proportional_steps
+
+
+def usual_octave(state: State) -> int | None:
+    """Where the usual LR lies, if there is one."""
+    usual = state.settings.usual_lr
+    return None if usual is None else octave_of(usual, landmark(state))
+
+
+def ramps_asked(state: State) -> int:
+    """Further ramps that were asked for."""
+    under_way = sum(is_sweep(probe.profile) for probe in state.outstanding if probe.index != SLOW)
+    return len(further_ramps(state)) + under_way
+
+
+def inside(state: State, octave: int) -> bool:
+    low, high = search_interval(state.settings)
+    return low * (1 - 1e-9) <= landmark(state) * 2.0**octave <= high * (1 + 1e-9)
+
+
+def octave_of(lr: float, mark: float) -> int:
+    return round(math.log2(lr / mark))
