@@ -610,7 +610,7 @@ def sharded():
 
     batches = [jnp.full(3, float(n)) for n in range(5)]
     step, auto = begin()
-    loop(auto, step, [], 400, batches)
+    loop(auto, step, [], 300, batches)
     _, again = begin()
     again.load_state_dict(auto.state_dict())
     for one in (auto, again):

@@ -3,6 +3,7 @@
 JAX's threads do not go together with the forks of other tests, so nothing here may be imported by pytest itself.
 """
 
+import doctest
 import json
 import os
 import signal
@@ -23,6 +24,7 @@ from flax.training.train_state import TrainState
 import autolrs.jax_
 from autolrs import Schedule
 from autolrs.core.types import Failed
+from autolrs.jax_ import usual as jax_usual
 from autolrs.testing import host_conformance
 
 X = np.random.default_rng(0).normal(size=(48, 6)).astype(np.float32)
@@ -277,6 +279,34 @@ def case_linen_train_states_and_nnx_modules_work_as_they_are():
     run = autolrs.jax_.fit(nnx_step, leaves, Shuffled(), **PAPER)
     model, trained = nnx.merge(graph, run.state)
     assert int(trained.step[...]) == 60 and run.committed_steps == 60
+
+
+def case_what_a_state_tells_of_its_network_is_known():
+    assert doctest.testmod(jax_usual).failed == 0
+
+    class Net(flax.linen.Module):
+        @flax.linen.compact
+        def __call__(self, tokens):
+            x = flax.linen.Embed(100, 32)(tokens)
+            x = flax.linen.LayerNorm()(flax.linen.MultiHeadDotProductAttention(num_heads=4)(x, x))
+            return flax.linen.Dense(10)(x)
+
+    params = Net().init(jax.random.key(0), jnp.zeros((2, 7), jnp.int32))["params"]
+    adamw = optax.inject_hyperparams(optax.adamw)(1e-3)
+    moved = jax.tree.map(lambda leaf: leaf + 0.1 * jnp.arange(leaf.size).reshape(leaf.shape), params)
+    model = nnx.Sequential(nnx.Linear(16, 32, rngs=nnx.Rngs(0)), nnx.LayerNorm(32, rngs=nnx.Rngs(0)))
+    modules = nnx.split(model, nnx.Param)[1]
+    for state, lr, old in (
+        ((params, adamw.init(params)), 0.8 / 32, False),
+        (TrainState.create(apply_fn=None, params=moved, tx=optax.adam(1e-3)), 0.8 / 32, True),
+        ((modules, adamw.init(modules)), 0.8 / 16, False),
+        ((params, optax.sgd(0.1, momentum=0.9).init(params)), None, False),
+    ):
+        found = autolrs.jax_.AutoLRS(state, total_steps=300).settings
+        assert found.usual_lr == lr and found.normalised and found.trained_before == old
+    assert autolrs.jax_.AutoLRS(state, total_steps=300, usual_lr=0.02, normalised=False).settings.usual_lr == 0.02
+    without = autolrs.jax_.AutoLRS((params_of(), adamw.init(params_of())), total_steps=300).settings
+    assert not without.normalised and not without.trained_before and without.usual_lr is not None
 
 
 def case_the_best_state_is_kept_restored_and_resumed():

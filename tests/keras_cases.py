@@ -18,6 +18,7 @@ from autolrs import Schedule
 from autolrs.core.types import Failed
 from autolrs.keras_ import AutoLRS, KerasHost
 from autolrs.keras_.data import size_of_batch
+from autolrs.keras_.usual import usual_lr
 from autolrs.testing import host_conformance
 
 X = np.random.default_rng(0).normal(size=(42, 6)).astype("float32")
@@ -380,6 +381,40 @@ def case_a_network_with_norms_is_known():
         inputs = keras.layers.Normalization()  # scales data, and is not trained
         inputs.adapt(X)
         assert not known(keras.layers.Dense(6)) and not known(inputs)
+
+
+def case_the_usual_lr_of_adam_is_known_by_the_layers():
+    layers = keras.layers
+    tokens, vectors = keras.Input((7,), dtype="int32"), keras.Input((7, 32))
+    frozen = keras.Sequential([keras.Input((8, 8, 3)), layers.Conv2D(16, 3), layers.Flatten(), layers.Dense(2)])
+    frozen.layers[0].trainable = False
+    recurrent = layers.Dense(1)(layers.LSTM(64)(layers.Embedding(100, 24)(tokens)))
+    for model, inputs in (
+        (keras.Sequential([keras.Input((16,)), layers.Dense(32), layers.Dense(128)]), (16 * 32) ** 0.5),
+        (keras.Model(tokens, recurrent), (24 * 64 * 64) ** (1 / 3)),  # a table of embeddings does not count
+        (keras.Model(vectors, layers.MultiHeadAttention(4, 8)(vectors, vectors)), 32),
+        (frozen, 36 * 16),
+    ):
+        for optimizer in (keras.optimizers.Adam(), keras.optimizers.AdamW(), keras.optimizers.Nadam()):
+            assert abs(usual_lr(model, optimizer) * inputs / 0.8 - 1) < 0.01
+        assert usual_lr(model, keras.optimizers.SGD()) is None and usual_lr(model, keras.optimizers.RMSprop()) is None
+    assert usual_lr(keras.Sequential([keras.Input((4,)), layers.Rescaling(2)]), keras.optimizers.Adam()) is None
+
+
+def case_a_run_with_adam_goes_by_the_usual_lr():
+    def known(optimizer, **more):
+        model = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(3)])
+        model.compile(optimizer, make().loss)
+        auto = callback(HORIZON, **more)
+        model.fit(X, Y, epochs=1, callbacks=[auto], **FIT)
+        return auto.session.state.settings.usual_lr
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `fit` ends early
+        assert known(keras.optimizers.Adam(1e-3)) == 0.133 and known(keras.optimizers.SGD(1e-3)) is None
+        assert known(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(1e-3))) == 0.133
+        assert known(keras.optimizers.Adam(1e-3), usual_lr=0.02) == 0.02
+        assert known(keras.optimizers.Adam(1e-3), usual_lr=None) is None
 
 
 def case_a_loss_that_is_not_finite_undoes_the_stretch():

@@ -16,6 +16,7 @@ from autolrs.core.types import Committed, Event, Extended, Finished, Resumed
 from autolrs.jax_.averaging import Averager, Params, find
 from autolrs.jax_.host import JaxHost, copy_tree, read_losses
 from autolrs.jax_.hyperparams import averages_itself
+from autolrs.jax_.usual import normalised, trained_before, usual_lr
 from autolrs.run import archive, files
 from autolrs.run.averages import goes_into, hand_over
 from autolrs.run.facade import Facade
@@ -86,7 +87,7 @@ class AutoLRS(Facade):
             resume=resume,
             read=read_losses,
             versions={"autolrs": autolrs.__version__, "jax": jax.__version__},
-            known={"averaging": wanted and averager is not None},
+            known={"averaging": wanted and averager is not None, **(_seen(state) if horizon else {})},
             **{"total_steps": total_steps, "lr": lr, "seed": seed, **settings},
         )
         self.session.listeners.append(self._on_event)
@@ -238,6 +239,10 @@ class AutoLRS(Facade):
             files.save_schedule(self.run_dir, self.schedule)
         if due and self._checkpoint_every:
             archive.save(self.run_dir / NAME, self._tree())
+
+
+def _seen(state: Any) -> dict[str, Any]:
+    return {"usual_lr": usual_lr(state), "normalised": normalised(state), "trained_before": trained_before(state)}
 
 
 def _check_known(averager: Averager | None) -> Averager:

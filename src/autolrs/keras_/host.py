@@ -21,7 +21,7 @@ class KerasRng(PlainRng):
         """The state as plain values and arrays."""
         state = super().get()
         seeds = _global_seeds()
-        state["keras"] = None if seeds is None else _numpy(seeds.state)
+        state["keras"] = None if seeds is None else numpy_of(seeds.state)
         if keras.backend.backend() == "torch":
             import torch
 
@@ -94,7 +94,7 @@ class KerasHost:
         """Copy every variable (weights, optimizer with its iterations and LR, seeds, metrics) and the average."""
         self.sync()
         self._last += 1
-        self._snapshots[self._last] = ([_numpy(v) for v in self._variables()], self.rng.get(), self._average())
+        self._snapshots[self._last] = ([numpy_of(v) for v in self._variables()], self.rng.get(), self._average())
         return self._last
 
     def restore(self, token: Token) -> None:
@@ -126,7 +126,7 @@ class KerasHost:
         """
         assert self._evaluate is not None
         self.sync()
-        metrics = [(v, _numpy(v)) for v in self.model.metrics_variables]
+        metrics = [(v, numpy_of(v)) for v in self.model.metrics_variables]
         modes = [(m, m.training) for m in self.model.modules()] if hasattr(self.model, "modules") else []
         rng = self.rng.get()
         try:
@@ -159,7 +159,7 @@ class KerasHost:
     def lr(self) -> float:
         """The LR variable's value."""
         self.sync()
-        return float(_numpy(self.model.optimizer.learning_rate))
+        return float(numpy_of(self.model.optimizer.learning_rate))
 
     def watch_loss(self) -> None:
         """Have the metric 'loss' keep the last value that it was given, beside the running mean."""
@@ -291,12 +291,12 @@ class KerasHost:
         self.sync()
         average = self._average()
         if average is not None and average["steps"]:  # Keras's own checkpoint holds x, which is what people load
-            average["y"] = [_numpy(weight) for weight in self.weights()]
+            average["y"] = [numpy_of(weight) for weight in self.weights()]
         return {
             "average": average,
-            "iterations": int(_numpy(self.model.optimizer.iterations)),
+            "iterations": int(numpy_of(self.model.optimizer.iterations)),
             "rng": self.rng.get(),
-            "seeds": [_numpy(seed) for seed in self._seeds()],
+            "seeds": [numpy_of(seed) for seed in self._seeds()],
             "snapshots": {token: list(self._snapshots[token]) for token in tokens},
         }
 
@@ -315,23 +315,6 @@ class KerasHost:
         if y is not None:
             self.put_weights([np.array(array) for array in y])
         self._put_average(average or None)
-
-
-def normalised(model: Any) -> bool:
-    """Whether the model has layers that normalise what passes through them."""
-    return bool(_norms(model))
-
-
-def trained_before(model: Any) -> bool:
-    """Whether most of the model's normalising layers have scales that differ: they all begin as ones."""
-    told = [_numpy(weight) for norm in _norms(model) for weight in norm.weights if weight.name in ("gamma", "scale")]
-    return 2 * sum(bool((scale != scale.flat[0]).any()) for scale in told) > len(told)
-
-
-def _norms(model: Any) -> list[Any]:
-    """`keras.layers.Normalization`, which scales inputs and is not trained, is none of them."""
-    layers = model._flatten_layers(include_self=False)
-    return [one for one in layers if "Normalization" in type(one).__name__ and type(one).__name__ != "Normalization"]
 
 
 def _check(model: Any) -> None:
@@ -355,14 +338,14 @@ def _value(variable: Any) -> Any:
     return value.read_value() if hasattr(value, "read_value") else value  # TensorFlow's, also a mirrored one
 
 
-def _numpy(variable: Any) -> Any:
+def numpy_of(variable: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # numpy 2 about how Keras converts torch's tensors
         return np.array(keras.ops.convert_to_numpy(_value(variable)))  # a copy: on a CPU the conversion may not be one
 
 
 def _numpy_tree(value: Any) -> Any:
-    return [_numpy(tensor) for tensor in value] if isinstance(value, list) else value
+    return [numpy_of(tensor) for tensor in value] if isinstance(value, list) else value
 
 
 def _global_seeds() -> Any:

@@ -1,22 +1,14 @@
-"""What is known before anything is tried: what steps an optimizer takes, its usual LR, whether a model is new.
-
-The usual LR is that of Adam and those like it. Their steps have the size of the LR whatever the gradients are. What
-such a step does to a layer's output grows with the number of its inputs, so the LR that a network bears falls with its
-width (Yang & Hu 2021). In the middle of the layers that is close to what short runs of small networks turned out to
-want, within a factor of 2 on most of fourteen tasks (docs/research-log.md, "Short runs").
-"""
+"""What is known before anything is tried: what steps an optimizer takes, its usual LR, whether a model is new."""
 
 from __future__ import annotations
-
-from statistics import geometric_mean
 
 import torch
 from torch import nn
 
+from autolrs.core import usual
 from autolrs.pytorch.state import local
 
 SCALE_FREE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam)
-TIMES_INPUTS = 0.8  # the LR times the inputs of a layer; .6 to 1.1 do as well
 
 
 def proportional_steps(optimizer: torch.optim.Optimizer) -> bool:
@@ -25,7 +17,7 @@ def proportional_steps(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def usual_lr(model: nn.Module, optimizer: torch.optim.Optimizer) -> float | None:
-    """.8 over the number of inputs to a layer, in the geometric mean; None for other optimizers and where none is seen.
+    """That of the model's layers (`core/usual.py`); None for other optimizers than Adam and its like.
 
     Tables of embeddings do not count: whatever their size, a step changes the rows that were looked up.
 
@@ -37,8 +29,7 @@ def usual_lr(model: nn.Module, optimizer: torch.optim.Optimizer) -> float | None
         return None
     tables = {id(m.weight) for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
     trained = (p for group in optimizer.param_groups for p in group["params"] if p.requires_grad)
-    inputs = [p.numel() // len(p) for p in trained if p.ndim > 1 and p.numel() and id(p) not in tables]
-    return float(f"{TIMES_INPUTS / geometric_mean(inputs):.3g}") if inputs else None
+    return usual.usual_lr(p.numel() // len(p) for p in trained if p.ndim > 1 and p.numel() and id(p) not in tables)
 
 
 def normalised(model: nn.Module) -> bool:

@@ -1,0 +1,24 @@
+"""What Adam and its like usually want of a network, by nothing but the sizes of its layers.
+
+Their steps have the size of the LR whatever the gradients are. What such a step does to a layer's output grows with the
+number of its inputs, so the LR that a network bears falls with its width (Yang & Hu 2021). In the middle of the layers
+that is close to what short runs turned out to want, and half of it what longer ones want, from widths of 16 to 512
+(docs/research-log.md, "Short runs" and "What is usual in longer runs").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import geometric_mean
+
+TIMES_INPUTS = 0.8  # the LR of a short run times the inputs of a layer; .6 to 1.1 do as well
+
+
+def usual_lr(inputs: Iterable[int]) -> float | None:
+    """.8 over the number of inputs to a layer, in the geometric mean over layers; None where there is none.
+
+    >>> usual_lr([32, 128]), usual_lr([])
+    (0.0125, None)
+    """
+    seen = [size for size in inputs if size > 0]
+    return float(f"{TIMES_INPUTS / geometric_mean(seen):.3g}") if seen else None
