@@ -11,7 +11,8 @@ from searches import ending, searched
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon import Horizon
 from autolrs.core.strategies.horizon_answers import answered, by_edge
-from autolrs.core.strategies.horizon_choice import LONGER, choose
+from autolrs.core.strategies.horizon_choice import choose
+from autolrs.core.strategies.horizon_peak import LONGER
 from autolrs.core.strategies.horizon_ramp import landmark
 from autolrs.core.strategies.horizon_search import first_offsets, next_offset
 from autolrs.run.session import Session, drive
@@ -157,3 +158,12 @@ def test_the_losses_that_give_a_run_up_are_not_asked_of_the_first_ones():
 
     curves = [ending(-4, 1.0)]
     assert limits(told(curves), -5, 100, 12) == () != limits(told(curves), -3, 100, 12)
+
+
+@pytest.mark.parametrize(("fall", "wanted"), [(0.5, 0.5), (1.55, 0.5), (1.7, 0.5**0.5), (1.79, 0.5**0.05)])
+def test_there_is_no_jump_where_a_fall_begins_to_be_deep(fall, wanted):
+    best = 1.99 * math.exp(-fall)
+    minis = [(-4, best), (-5, 1.01 * best), (-3, 1.1 * best), (-6, 1.1 * best)]
+    plain, _ = choose(searched(minis))
+    peak, why = choose(searched(minis, usual_lr=plain))
+    assert peak / plain == pytest.approx(wanted**0.5, rel=0.02) and "of longer runs" in why

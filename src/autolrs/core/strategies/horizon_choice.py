@@ -30,6 +30,7 @@ from autolrs.core.strategies.horizon_peak import (
     fall,
     half_way,
     left,
+    usual_of_longer,
 )
 from autolrs.core.strategies.horizon_plan import LEAST_MINIS, SHORTEST_WARMUP, affords_another, is_short, plan
 from autolrs.core.strategies.horizon_ramp import landmark, search_interval
@@ -41,7 +42,6 @@ RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best
 BELOW_EDGE = -4.5  # octaves, where miniature runs tell nothing: best in the mean of development tasks at 600 steps
 BELOW_EDGE_SLOWLY = -3.5  # the same after the longest warm-up
 BELOW_EDGE_TRAINED = -6.0  # the same of a network that was trained before, but for SGD's: what it knows breaks sooner
-LONGER = 0.5  # times what is usual of short runs: what longer ones want, in the middle
 HALF = 0.5  # of the progress: an LR that falls short by more in miniature is no good
 
 
@@ -168,16 +168,14 @@ def _towards_usual(state: State, found: float) -> tuple[float, str]:
     elif not short and (not leans or (told and _speaks_against(state, usual))):
         return found, ""
     else:
-        target, known = (
-            usual * (1.0 if short else LONGER),
-            ("so short a search knows little" if short else "miniature runs see the beginning alone"),
-        )
+        target = usual if short else usual_of_longer(usual, fall(start(state), lowest(state)) if told else 0.0)
+        known = "so short a search knows little" if short else "miniature runs see the beginning alone"
         nothing = leans and not told and math.isfinite(min((value for _, value in outcomes(state)), default=math.inf))
         peak = target if nothing else half_way(found, target)
     peak = _within(peak, *search_interval(settings))
     if peak == found:
         return found, ""
-    named = f"{target:.3g}, which is usual{'' if target == usual else ' of longer runs'},"
+    named = f"{target:.3g}, which is usual{'' if short or (told and went_deep(state)) else ' of longer runs'},"
     if peak != target:
         return peak, f"; half-way to {named} since {known}"
     return peak, f"; {named} did well, and {known}" if told else f"; {named} is taken instead"

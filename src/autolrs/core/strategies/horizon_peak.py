@@ -15,6 +15,8 @@ DESCENTS = (0.4, 1.2, 1.8)  # log of the factor by which miniature runs brought 
 SHIFT_PER_DESCENT = 0.6  # octaves of the horizon correction; measured between the least and the most
 DEEP = 1.8  # the same: from there on little else is seen than what was learned at once
 WELL = 0.12  # of the progress: after a deep fall an LR that came within 1.6 times the lowest loss did well
+LONGER = 0.5  # times what is usual of short runs: what longer ones want, in the middle
+NEARLY_DEEP = 1.6  # the log of the factor again: from here up to a deep fall they want more and more of it
 UNUSUAL = 4.0  # octaves from what is usual: 2 to 3 by chance in short searches, 5 where a network is fine-tuned
 
 
@@ -69,6 +71,16 @@ def half_way(found: float, usual: float) -> float:
     """
     apart = math.log2(usual / found)
     return found if abs(apart) > UNUSUAL else found * 2.0 ** min(max(apart / 2, -1.0), 1.0)
+
+
+def usual_of_longer(usual: float, fall: float) -> float:
+    """What is usual of a longer run, by what is usual of short ones and how far miniature runs brought the loss down.
+
+    >>> [round(usual_of_longer(0.02, fall), 4) for fall in (0.2, 1.6, 1.7, 1.8, 3.0)]
+    [0.01, 0.01, 0.0141, 0.02, 0.02]
+    """
+    deep = min(max((fall - NEARLY_DEEP) / (DEEP - NEARLY_DEEP), 0.0), 1.0)
+    return float(usual * LONGER ** (1.0 - deep))
 
 
 def after_deep_fall(found: float, usual: float, shortfall: float) -> float:
