@@ -394,6 +394,7 @@ def case_the_usual_lr_of_adam_is_known_by_the_layers():
         (keras.Model(tokens, recurrent), (24 * 64 * 64) ** (1 / 3)),  # a table of embeddings does not count
         (keras.Model(vectors, layers.MultiHeadAttention(4, 8)(vectors, vectors)), 32),
         (frozen, 36 * 16),
+        (keras.Sequential([keras.Input((8, 8, 3)), layers.Conv2D(16, 5), layers.Conv2D(4, 3)]), (15 * 48) ** 0.5),
     ):
         for optimizer in (keras.optimizers.Adam(), keras.optimizers.AdamW(), keras.optimizers.Nadam()):
             assert abs(usual_lr(model, optimizer) * inputs / 0.8 - 1) < 0.01

@@ -72,7 +72,8 @@ SHARPER = read_rows(FOLDER.parent / "retired" / "horizon-sharper-average.jsonl")
 def by_default():
     """The default's rows of the same tasks and seeds; those of before its peaks moved, where they did."""
     rows = [row for name in ("horizon", "short") for row in read_rows(FOLDER.parent / f"{name}.jsonl")]
-    rows += [row for name in ("deep-falls", "plateaus") for row in read_rows(RETIRED / f"horizon-before-{name}.jsonl")]
+    retired = ("horizon-search-alone", "horizon-before-deep-falls", "horizon-before-plateaus")  # the oldest last
+    rows += [row for name in retired for row in read_rows(RETIRED / f"{name}.jsonl")]
     found = {(row["task"], row["seed"]): row for row in rows if row["method"] == "horizon"}
     return [found[row["task"], row["seed"]] for row in SHARPER]
 

@@ -24,9 +24,12 @@ def test_it_falls_with_the_width(optimizer):
     assert wide == pytest.approx(narrow / 2, rel=1e-2)
 
 
-def test_convolutions_count_what_they_look_at_and_embeddings_do_not_count():
-    model = nn.Sequential(nn.Embedding(1000, 8), nn.Conv1d(8, 4, 3))
-    assert usual_lr(model, torch.optim.Adam(model.parameters())) == pytest.approx(0.8 / 24, rel=1e-2)
+def test_convolutions_count_by_the_root_of_their_window_and_tables_do_not_count():
+    model = nn.Sequential(nn.Embedding(1000, 8), nn.Conv1d(8, 4, 9), nn.Conv2d(4, 6, 3))
+    expected = pytest.approx(0.8 / (24 * 12) ** 0.5, rel=1e-2)
+    assert usual_lr(model, torch.optim.Adam(model.parameters())) == expected
+    model.position = nn.Parameter(torch.zeros(1, 50, 64))
+    assert usual_lr(model, torch.optim.Adam(model.parameters())) == expected
 
 
 def test_only_what_is_trained_counts():

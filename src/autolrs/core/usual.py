@@ -8,13 +8,23 @@ that is close to what short runs turned out to want, and half of it what longer 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from statistics import geometric_mean
 
 TIMES_INPUTS = 0.8  # the LR of a short run times the inputs of a layer; .6 to 1.1 do as well
 
 
-def usual_lr(inputs: Iterable[int]) -> float | None:
+def of_window(channels: int, window: int) -> float:
+    """As how many inputs a convolution counts: neighbours are alike, and so a window counts by the root of its size.
+
+    >>> of_window(16, 9)
+    48.0
+    """
+    return channels * math.sqrt(window)
+
+
+def usual_lr(inputs: Iterable[float]) -> float | None:
     """.8 over the number of inputs to a layer, in the geometric mean over layers; None where there is none.
 
     >>> usual_lr([32, 128]), usual_lr([])

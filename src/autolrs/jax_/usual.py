@@ -12,7 +12,7 @@ from jax.tree_util import tree_flatten_with_path
 from autolrs.core import usual
 
 TABLES = ("embedding", "embeddings")  # as Flax and Haiku name them: a step changes the rows that were looked up
-HEADS_LAST = ("query", "key", "value")  # whose kernels of three axes, in attention, have inputs, heads and their width
+HEADS = ("query", "key", "value"), "out"  # in attention, kernels of three axes: inputs and heads; heads and outputs
 
 
 def usual_lr(state: Any) -> float | None:
@@ -71,6 +71,8 @@ def _is_kernel(path: list[str], leaf: Any) -> bool:
     return len(leaf.shape) > 1 and "bias" not in path and not any(name in TABLES for name in path)
 
 
-def _inputs(path: list[str], shape: tuple[int, ...]) -> int:
-    in_attention = len(shape) == 3 and any(name in HEADS_LAST for name in path)
-    return shape[0] if in_attention else math.prod(shape[:-1])
+def _inputs(path: list[str], shape: tuple[int, ...]) -> float:
+    into, out = HEADS
+    if len(shape) == 3 and any(name in into for name in path):
+        return shape[0]
+    return math.prod(shape[:-1]) if out in path else usual.of_window(shape[-2], math.prod(shape[:-2]))

@@ -31,14 +31,13 @@ def usual_lr(model: Any, optimizer: Any) -> float | None:
     return usual.usual_lr(_inputs(layer, shape) for layer, shape in kernels)
 
 
-def _inputs(layer: Any, shape: tuple[int, ...]) -> int:
+def _inputs(layer: Any, shape: tuple[int, ...]) -> float:
     """Kernels have their outputs last, but for those of EinsumDense, as in attention, whose equation says what is."""
-    equation = getattr(layer, "equation", None)
-    if isinstance(layer, keras.layers.EinsumDense) and equation:
-        operands, outputs = equation.split("->")
+    if isinstance(layer, keras.layers.EinsumDense):
+        operands, outputs = layer.equation.split("->")
         names = operands.split(",")[1]
         return math.prod(size for name, size in zip(names, shape, strict=True) if name not in outputs)
-    return math.prod(shape[:-1])
+    return usual.of_window(shape[-2], math.prod(shape[:-2]))
 
 
 def normalised(model: Any) -> bool:

@@ -29,7 +29,16 @@ def usual_lr(model: nn.Module, optimizer: torch.optim.Optimizer) -> float | None
         return None
     tables = {id(m.weight) for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
     trained = (p for group in optimizer.param_groups for p in group["params"] if p.requires_grad)
-    return usual.usual_lr(p.numel() // len(p) for p in trained if p.ndim > 1 and p.numel() and id(p) not in tables)
+    return usual.usual_lr(_inputs(p) for p in trained if _is_layer(p) and id(p) not in tables)
+
+
+def _is_layer(weight: torch.Tensor) -> bool:
+    """A weight with inputs and outputs: one of three axes, the first of them 1, is a table of positions."""
+    return weight.ndim > 1 and weight.numel() > 0 and not (weight.ndim == 3 and len(weight) == 1)
+
+
+def _inputs(weight: torch.Tensor) -> float:
+    return usual.of_window(weight.shape[1], weight.shape[2:].numel())
 
 
 def normalised(model: nn.Module) -> bool:

@@ -6,20 +6,20 @@ higher peak than a long one: the horizon correction.
 
 1. One ramp, 1 % of the budget: the LR rises over the whole interval. Where the smoothed loss is lowest is the landmark.
 2. Miniature runs, 2 % each, from the same snapshot on the same batches, at LRs a factor 2 apart: first two octaves
-   below the landmark, then downwards and upwards while that is promising, until the money is spent.
+   below the landmark, or at the LR that is usual of such a network, where one is known; then downwards and upwards
+   while that is promising, until the money is spent (horizon_search.py).
    One that diverges is stopped, and so is one (after the first ones) that is clearly losing.
 3. The peak is the mean of their log LRs weighted by how well they did, lowered by the horizon correction: the less,
-   the further down they brought the loss. In a short run it goes half-way to the usual LR, where one is known. Where
-   the loss fell to a sixth or less, they know little but what was learned at once: the usual LR is tried, and taken if
-   it did well. SGD has a slow ramp as well, or in a short run instead of them: the peak lies well below
-   where it breaks. Where miniature runs learned too little to tell, it lies below the edge of divergence, which further
-   ramps look for.
+   the further down they brought the loss. It goes half-way to what is usual of so long a run. SGD has a slow ramp as
+   well, or in a short run instead of them: the peak lies well below where it breaks. Where miniature runs learned too
+   little to tell, it is the usual LR, or lies below the edge of divergence, which further ramps look for
+   (horizon_choice.py).
 4. Everything is put back, and the whole run is trained from step 0, with a warm-up that is the longer, the less they
    learned. With `replan_at`, miniature anneals part-way ask whether the LR may be higher (horizon_replan.py).
 
 What all this may cost is in horizon_plan.py, what short runs do differently in horizon_rules.py, what the ramp showed
-in horizon_ramp.py and the slow one in horizon_slow.py, what miniature runs came to in horizon_minis.py, the arithmetic
-of the third step in horizon_peak.py, the LR of the fourth in horizon_schedule.py.
+in horizon_ramp.py and the slow one in horizon_slow.py, what miniature runs came to in horizon_minis.py, what that says
+in horizon_answers.py, the arithmetic of the third step in horizon_peak.py, the LR of the fourth in horizon_schedule.py.
 """
 
 from __future__ import annotations
