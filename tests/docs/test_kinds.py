@@ -15,6 +15,7 @@ RIVALS = [row for row in ROWS if row["method"] != "horizon"]
 BEFORE, FIRST = (
     read_rows(RESULTS / "retired" / f"horizon-kinds-{which}-deep-falls.jsonl") for which in ("before", "first")
 )
+SEARCH_ALONE = read_rows(RESULTS / "retired" / "horizon-search-alone.jsonl")
 CHECKS = {task.name for task in KINDS if task.held_out}
 
 
@@ -38,7 +39,10 @@ def test_all_of_them_were_run_five_times():
 
 
 def test_how_far_from_the_best_tuned_schedule_they_end_and_did_before():
-    assert means(ratios(ROWS)) == pytest.approx((0.83, 0.81, 0.84), abs=0.006)
+    assert means(ratios(ROWS)) == pytest.approx((0.815, 0.79, 0.835), abs=0.003)
+    alone = {(row["task"], row["seed"]): row for row in SEARCH_ALONE}
+    rows = [alone.get((row["task"], row["seed"]), row) if row["method"] == "horizon" else row for row in ROWS]
+    assert means(ratios(rows)) == pytest.approx((0.83, 0.81, 0.84), abs=0.006)
     assert means(ratios([*RIVALS, *BEFORE])) == pytest.approx((1.19, 0.90, 1.50), abs=0.006)
     rivals = [mean(ratios(ROWS, name)) for name in ("wsd", "linear", "cosine")]
     assert rivals == pytest.approx([1.17, 1.19, 1.23], abs=0.006)
@@ -47,10 +51,12 @@ def test_how_far_from_the_best_tuned_schedule_they_end_and_did_before():
 def test_where_it_lost_before_by_the_first_form_and_where_it_loses_now():
     before, first, now = (ratios(rows) for rows in ([*RIVALS, *BEFORE], [*RIVALS, *FIRST], ROWS))
     assert (before["uncentred-waves"], before["kind-sums"]) == pytest.approx((26.7, 19.9), abs=0.1)
-    assert first["uncentred-ink"] == pytest.approx(24.9, abs=0.1) and now["uncentred-ink"] < 1.06
+    assert first["uncentred-ink"] == pytest.approx(24.9, abs=0.1) and now["uncentred-ink"] < 1
     worst = {"uncentred-waves-sgd": 2.86, "kind-sums": 1.28, "uncentred-friedman1": 1.24, "kind-ratings": 1.115}
     assert {task: now[task] for task in worst} == pytest.approx(worst, abs=0.006)
-    assert max(ratio for task, ratio in now.items() if task not in worst) < 1.09
+    others = {task: ratio for task, ratio in now.items() if task not in worst}
+    assert max(others.values()) == others["kind-deep-tanh"] == pytest.approx(1.11, abs=0.006)
+    assert sorted(ratio for task, ratio in others.items() if task != "kind-deep-tanh")[-1] < 1.02
 
 
 def test_they_stay_within_their_cost_but_where_training_breaks():

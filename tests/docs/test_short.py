@@ -24,4 +24,4 @@ def test_how_far_above_the_best_tuned_schedule_they_end():
     sgd = [name for name in names if name.endswith("sgd")]
     parts = (names, names[:16], adam, adam[6:], sgd[:4], sgd[4:])
     assert [len(part) for part in parts] == [21, 16, 12, 6, 4, 5]
-    assert [mean(part) for part in parts] == pytest.approx([1.184, 1.075, 1.019, 1.179, 1.26, 1.61], abs=0.006)
+    assert [mean(part) for part in parts] == pytest.approx([1.185, 1.077, 1.021, 1.179, 1.26, 1.61], abs=0.006)

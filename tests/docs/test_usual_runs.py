@@ -56,8 +56,8 @@ def test_searches_that_begin_at_the_usual_lr_lose_less_and_differ_less():
     before, now = lost("before"), lost("now")
     assert len(before) == len(now) == 22 and {len(all_) for all_ in [*before.values(), *now.values()]} == {8}
     assert means(before) == pytest.approx((0.094, 0.037), abs=0.0006)
-    assert means(now) == pytest.approx((0.0516, 0.0144), abs=0.0006)
-    for share, mean in ((2, 0.18), (1, 0.071), (0.5, 0.0315), (0.25, 0.108)):  # no search at all
+    assert means(now) == pytest.approx((0.0468, 0.0143), abs=0.0006)
+    for share, mean in ((2, 0.229), (1, 0.070), (0.5, 0.0237), (0.25, 0.090)):  # no search at all
         usual = means(lost("before", lambda row, share=share: share * row["usual"]))
         assert usual == pytest.approx((mean, 0.0), abs=0.0006)
 
@@ -80,7 +80,7 @@ def test_searches_that_failed_before_do_not_now():
     peaks = defaultdict(list)
     for row in read("searches"):
         peaks[row["rule"], row["task"]].append(row["peak"] / row["usual"])
-    for task, far in (("cifar-groupnorm-sgd:adamw", 50), ("short-vit-adamw:t2.5", 1 / 200)):
+    for task, far in (("cifar-groupnorm-sgd:adamw", 25), ("short-vit-adamw:t2.5", 1 / 200)):
         assert max(peaks["before", task]) > far if far > 1 else min(peaks["before", task]) < far
         assert min(peaks["now", task]) > 0.1 and max(peaks["now", task]) < 1
     assert all(row["answered"] for row in read("searches") if row["rule"] == "now")
@@ -104,6 +104,6 @@ def test_whole_runs_on_other_seeds_end_lower():
     long = {task: ratio(runs) for task, runs in ends.items() if len(runs) == 6}
     short = {task: ratio(runs) for task, runs in ends.items() if len(runs) == 16}
     assert (len(long), len(short)) == (22, 9)
-    assert np.exp(np.mean(np.log([*long.values()]))) == pytest.approx(0.923, abs=0.002)
+    assert np.exp(np.mean(np.log([*long.values()]))) == pytest.approx(0.907, abs=0.002)
     assert np.exp(np.mean(np.log([*short.values()]))) == pytest.approx(0.955, abs=0.002)
     assert max(row["cost"] for runs in ends.values() for (rule, _), row in runs.items() if rule == "now") < 1.15
