@@ -114,6 +114,13 @@ def test_where_miniature_runs_tell_nothing_the_usual_lr_is_the_peak(total):
     assert "usual" not in choose(told(NOTHING, total, trained_before=True))[1]
 
 
+def test_it_is_said_to_be_taken_where_the_interval_cuts_it_too():
+    top = MARK[5000] * 2.0**-5.5
+    state = searched([(-7, 1.99), (-8, 1.98)], usual_lr=4 * top, lr=(1e-6, top))
+    peak, why = choose(state)
+    assert peak == pytest.approx(top) and "is taken instead" in why
+
+
 @pytest.mark.parametrize("total", TOTALS)
 def test_where_all_miniature_runs_diverged_it_is_not(total):
     state = told([(-4, math.inf), (-5, math.inf), (-7, math.inf)], total)

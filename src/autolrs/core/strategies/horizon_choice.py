@@ -172,11 +172,11 @@ def _towards_usual(state: State, found: float) -> tuple[float, str]:
         known = "so short a search knows little" if short else "miniature runs see the beginning alone"
         nothing = leans and not told and math.isfinite(min((value for _, value in outcomes(state)), default=math.inf))
         peak = target if nothing else half_way(found, target)
-    peak = _within(peak, *search_interval(settings))
+    whole, peak = peak == target, _within(peak, *search_interval(settings))
     if peak == found:
         return found, ""
     named = f"{target:.3g}, which is usual{'' if short or (told and went_deep(state)) else ' of longer runs'},"
-    if peak != target:
+    if not whole:
         return peak, f"; half-way to {named} since {known}"
     return peak, f"; {named} did well, and {known}" if told else f"; {named} is taken instead"
 
