@@ -29,7 +29,7 @@ def lost_at(task, seeds_like):
             ends[row["peak"]].append(math.inf if row["test"] is None else row["test"])
     if not ends:  # of the headline: recorded before
         held = PEAKS["warmed"](PEAKS["read"](PEAKS["WARMUPS"]))
-        (like,) = {id(runs): runs for runs in [PEAKS["_after_its_warmup"](json.loads(seeds_like), held)]}.values()
+        like = PEAKS["_after_its_warmup"](json.loads(seeds_like), held)
         return lambda octave: np.mean([min(math.log1p(PEAKS["regret"](run, 2**octave)), MOST) for run in like])
     count = max(map(len, ends.values()))
     peaks = sorted(peak for peak, losses in ends.items() if len(losses) == count and np.isfinite(losses).all())

@@ -1,4 +1,4 @@
-"""What Adam and its like usually want of a network, by nothing but the sizes of its layers.
+"""What Adam and its like usually want of a network, by nothing but the sizes of its layers; and whether it is new.
 
 Their steps have the size of the LR whatever the gradients are. What such a step does to a layer's output grows with the
 number of its inputs, so the LR that a network bears falls with its width (Yang & Hu 2021). In the middle of the layers
@@ -32,3 +32,13 @@ def usual_lr(inputs: Iterable[float]) -> float | None:
     """
     seen = [size for size in inputs if size > 0]
     return float(f"{TIMES_INPUTS / geometric_mean(seen):.3g}") if seen else None
+
+
+def trained_before(differ: Iterable[bool]) -> bool:
+    """Whether a network is not new, by its normalising layers: whether the scales of each differ. All begin as ones.
+
+    >>> trained_before([True, True, False]), trained_before([True, False]), trained_before([])
+    (True, False, False)
+    """
+    told = [*differ]
+    return 2 * sum(told) > len(told)

@@ -50,16 +50,16 @@ def trained_before(state: Any) -> bool:
     >>> [trained_before({"norm": {"scale": jnp.array(scale)}}) for scale in ([1.0, 1.0], [1.0, 0.9])]
     [False, True]
     """
-    told = _scales(state)
-    return 2 * sum(bool((scale != scale[0]).any()) for scale in told) > len(told)
+    here = (np.asarray(scale) for scale in _scales(state) if getattr(scale, "is_fully_addressable", True))
+    return usual.trained_before(bool((scale != scale[0]).any()) for scale in here)
 
 
-def _scales(state: Any) -> list[np.ndarray]:
+def _scales(state: Any) -> list[Any]:
     """Not what an optimizer keeps of them."""
     leaves = ((_names(path), leaf) for path, leaf in tree_flatten_with_path(state)[0])
     kept = ("mu", "nu", "trace", "opt_state")
     named = [leaf for path, leaf in leaves if "scale" in path[-2:] and not any(name in kept for name in path)]
-    return [np.asarray(leaf) for leaf in named if getattr(leaf, "ndim", 0) == 1 and leaf.size]
+    return [leaf for leaf in named if getattr(leaf, "ndim", 0) == 1 and leaf.size]
 
 
 def _names(path: tuple[Any, ...]) -> list[str]:

@@ -47,8 +47,8 @@ def normalised(model: Any) -> bool:
 
 def trained_before(model: Any) -> bool:
     """Whether most of the model's normalising layers have scales that differ: they all begin as ones."""
-    told = [numpy_of(weight) for norm in _norms(model) for weight in norm.weights if weight.name in ("gamma", "scale")]
-    return 2 * sum(bool((scale != scale.flat[0]).any()) for scale in told) > len(told)
+    told = (numpy_of(weight) for norm in _norms(model) for weight in norm.weights if weight.name in ("gamma", "scale"))
+    return usual.trained_before(bool((scale != scale.flat[0]).any()) for scale in told)
 
 
 def _norms(model: Any) -> list[Any]:

@@ -170,7 +170,7 @@ def _towards_usual(state: State, found: float) -> tuple[float, str]:
     else:
         target = usual if short else usual_of_longer(usual, fall(start(state), lowest(state)) if told else 0.0)
         known = "so short a search knows little" if short else "miniature runs see the beginning alone"
-        nothing = leans and not told and math.isfinite(min((value for _, value in outcomes(state)), default=math.inf))
+        nothing = leans and not told and bool(minis(state)) and math.isfinite(lowest(state))
         peak = target if nothing else half_way(found, target)
     whole, peak = peak == target, _within(peak, *search_interval(settings))
     if peak == found:
