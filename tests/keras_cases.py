@@ -400,6 +400,8 @@ def case_the_usual_lr_of_adam_is_known_by_the_layers():
             assert abs(usual_lr(model, optimizer) * inputs / 0.8 - 1) < 0.01
         assert usual_lr(model, keras.optimizers.SGD()) is None and usual_lr(model, keras.optimizers.RMSprop()) is None
     assert usual_lr(keras.Sequential([keras.Input((4,)), layers.Rescaling(2)]), keras.optimizers.Adam()) is None
+    normed = keras.Sequential([keras.Input((4,)), layers.Dense(8), layers.LayerNormalization(), layers.Dense(1)])
+    assert [usual_lr(normed, keras.optimizers.SGD(momentum=momentum)) for momentum in (0.0, 0.9)] == [0.6, 0.06]
 
 
 def case_a_run_with_adam_goes_by_the_usual_lr():

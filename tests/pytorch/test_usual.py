@@ -1,4 +1,4 @@
-"""What Adam usually wants on a model and what short runs make of it; whether a model was trained before."""
+"""What Adam and SGD usually want of a model and what runs make of it; whether a model was trained before."""
 
 from __future__ import annotations
 
@@ -41,8 +41,20 @@ def test_only_what_is_trained_counts():
 
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.RMSprop])
 def test_of_other_optimizers_nothing_is_known(make):
-    model = net()
+    model = nn.Linear(4, 1)
     assert usual_lr(model, make(model.parameters(), lr=0.1)) is None
+
+
+def test_sgd_has_one_in_networks_with_norms_by_its_momentum():
+    def known(model, **group):
+        return usual_lr(model, torch.optim.SGD(model.parameters(), lr=0.1, **group))
+
+    given = [{}, {"momentum": 0.9}, {"momentum": 0.95, "nesterov": True}]
+    assert [known(net(), **group) for group in given] == [0.6, 0.06, 0.03]
+    assert known(nn.Sequential(net()[0], nn.GroupNorm(4, 16)), momentum=0.5) == 0.3
+    assert known(nn.Linear(4, 1), momentum=0.9) is None
+    assert known(net(), momentum=0.9, dampening=0.5) is None and known(net(), momentum=1.0) is None
+    assert usual_lr(net(), torch.optim.RMSprop(net().parameters(), momentum=0.9)) is None
 
 
 def test_a_model_without_layers_has_none():
@@ -81,8 +93,29 @@ def test_it_does_not_lead_out_of_the_interval():
     assert peak(600, usual_lr=5e-3, lr=(1e-5, 1e-3))[0] <= 1e-3 * (1 + 1e-9)
 
 
-def test_other_optimizers_rest_on_their_search_alone():
-    assert peak(600, torch.optim.SGD)[2] is None
+@pytest.mark.parametrize("total", [600, 1500])
+def test_sgd_that_learns_in_miniature_rests_on_its_search_alone(total):
+    for usual in (1e-3, 10.0):
+        known, unknown = (peak(total, torch.optim.SGD, usual_lr=lr) for lr in (usual, None))
+        assert known[:2] == unknown[:2]
+    assert peak(total, torch.optim.SGD)[2] == 0.6
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_sgd_that_learns_nothing_goes_half_way_from_the_edge_to_what_is_usual(momentum):
+    def noise(inputs):
+        return torch.randn(inputs.shape)
+
+    def sgd(weights, lr):
+        return torch.optim.SGD(weights, lr=lr, momentum=momentum)
+
+    plain, (found, said, usual) = peak(1500, sgd, noise, usual_lr=None)[0], peak(1500, sgd, noise)
+    target = usual / 2
+    assert target == pytest.approx(0.3 * (1 - momentum))
+    assert any(
+        f"half-way to {target:.3g}, which is usual of longer runs, since single batches" in note for note in said
+    )
+    assert math.log2(found / plain) == pytest.approx(min(max(math.log2(target / plain) / 2, -1.0), 1.0))
 
 
 def test_steps_of_sgd_are_proportional_to_gradients_and_those_of_what_is_built_on_it_may_not_be():

@@ -14,10 +14,12 @@ SCALE_FREE = (keras.optimizers.Adam, keras.optimizers.Nadam)  # AdamW is an Adam
 
 
 def usual_lr(model: Any, optimizer: Any) -> float | None:
-    """That of the model's layers (`core/usual.py`); None for other optimizers than Adam and its like.
+    """That of the model's layers (`core/usual.py`) with Adam and its like, or of SGD where there are norms; or None.
 
     Tables of embeddings do not count: whatever their size, a step changes the rows that were looked up.
     """
+    if isinstance(optimizer, keras.optimizers.SGD) and normalised(model):
+        return usual.usual_lr_of_sgd(optimizer.momentum)
     if not isinstance(optimizer, SCALE_FREE):
         return None
     layers = model._flatten_layers(include_self=False)

@@ -17,14 +17,20 @@ def proportional_steps(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def usual_lr(model: nn.Module, optimizer: torch.optim.Optimizer) -> float | None:
-    """That of the model's layers (`core/usual.py`); None for other optimizers than Adam and its like.
+    """That of the model's layers (`core/usual.py`) with Adam and its like, or of SGD where there are norms; or None.
 
     Tables of embeddings do not count: whatever their size, a step changes the rows that were looked up.
 
     >>> net = nn.Sequential(nn.Linear(32, 128), nn.ReLU(), nn.Linear(128, 10))
     >>> usual_lr(net, torch.optim.Adam(net.parameters())), usual_lr(net, torch.optim.SGD(net.parameters()))
     (0.0125, None)
+    >>> net = nn.Sequential(nn.Linear(32, 128), nn.LayerNorm(128), nn.Linear(128, 10))
+    >>> usual_lr(net, torch.optim.SGD(net.parameters(), momentum=0.9))
+    0.06
     """
+    if proportional_steps(optimizer) and normalised(model):
+        group = optimizer.param_groups[0]
+        return None if group["dampening"] else usual.usual_lr_of_sgd(group["momentum"])
     if type(optimizer) not in SCALE_FREE:
         return None
     tables = {id(m.weight) for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}

@@ -99,10 +99,16 @@ def leans_on_usual(settings: Settings) -> bool:
     return settings.usual_lr is not None and not settings.trained_before and not settings.proportional_steps
 
 
+def beside_edge_alone(settings: Settings) -> bool:
+    """Whether what is usual says something beside the edge of divergence alone: of SGD in networks with norms. Where
+    miniature runs tell the peak they know more, and in short runs the best peaks lie far apart."""
+    return settings.proportional_steps and settings.normalised
+
+
 def usual_octave(state: State) -> int | None:
-    """Where the usual LR lies, if there is one."""
+    """Where the usual LR lies, if there is one that a search goes by."""
     usual = state.settings.usual_lr
-    return None if usual is None else octave_of(usual, landmark(state))
+    return None if usual is None or beside_edge_alone(state.settings) else octave_of(usual, landmark(state))
 
 
 def ramps_asked(state: State) -> int:

@@ -10,6 +10,7 @@ from autolrs.core.engine import State
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon_answers import (
     answered,
+    beside_edge_alone,
     best_of,
     breaks_at,
     by_edge,
@@ -159,18 +160,17 @@ def _towards_usual(state: State, found: float) -> tuple[float, str]:
     and did well; not at all where it did badly.
     """
     settings, usual = state.settings, state.settings.usual_lr
-    short, told, leans = is_short(settings), answered(state), leans_on_usual(settings)
-    if usual is None or (by_edge(state) and is_fine_tuned(settings)):
+    if usual is None or not _has_a_say(state, usual):
         return found, ""
+    short, told = is_short(settings), answered(state)
     if told and went_deep(state):
         target, known = usual, "beside so deep a fall little else was seen"
         peak = after_deep_fall(found, usual, responses(state).get(octave_of(usual, landmark(state)), math.inf))
-    elif not short and (not leans or (told and _speaks_against(state, usual))):
-        return found, ""
     else:
         target = usual if short else usual_of_longer(usual, fall(start(state), lowest(state)) if told else 0.0)
-        known = "so short a search knows little" if short else "miniature runs see the beginning alone"
-        nothing = leans and not told and bool(minis(state)) and math.isfinite(lowest(state))
+        seen = "single batches move that edge" if by_edge(state) else "miniature runs see the beginning alone"
+        known = "so short a search knows little" if short else seen
+        nothing = leans_on_usual(settings) and not told and bool(minis(state)) and math.isfinite(lowest(state))
         peak = target if nothing else half_way(found, target)
     whole, peak = peak == target, _within(peak, *search_interval(settings))
     if peak == found:
@@ -179,6 +179,16 @@ def _towards_usual(state: State, found: float) -> tuple[float, str]:
     if not whole:
         return peak, f"; half-way to {named} since {known}"
     return peak, f"; {named} did well, and {known}" if told else f"; {named} is taken instead"
+
+
+def _has_a_say(state: State, usual: float) -> bool:
+    """Whether the peak goes towards what is usual: of a new network, and where a longer search does not know better."""
+    settings, short, told = state.settings, is_short(state.settings), answered(state)
+    if by_edge(state) or beside_edge_alone(settings):
+        return by_edge(state) and not settings.trained_before and not (short and beside_edge_alone(settings))
+    if short or (told and went_deep(state)):
+        return True
+    return leans_on_usual(settings) and not (told and _speaks_against(state, usual))
 
 
 def _speaks_against(state: State, usual: float) -> bool:

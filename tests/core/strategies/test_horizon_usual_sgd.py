@@ -1,0 +1,47 @@
+"""What is usual of SGD in a network with norms has a say where the edge of divergence alone tells the peak."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from searches import searched
+
+from autolrs.core.strategies.horizon_answers import answered, by_edge
+from autolrs.core.strategies.horizon_choice import choose
+from autolrs.core.strategies.horizon_search import first_offsets, next_offset
+
+NOTHING = [(-2, 1.99), (-3, 1.98), (-4, 1.985)]
+LEARNED = [(-2, 1.0), (-3, 1.01), (-1, 1.3), (-4, 1.3)]
+DEEP = [(-2, 0.1), (-3, 0.1), (-1, 0.1), (-4, 0.1)]
+
+
+def sgd(minis, usual=None, **values):
+    return searched(minis, usual_lr=usual, proportional_steps=True, normalised=True, **values)
+
+
+@pytest.mark.parametrize("away", [-6.0, -3.0, -1.0, 0.5, 3.0])
+def test_from_the_edge_the_peak_goes_half_way_by_an_octave_at_the_most(away):
+    plain, _ = choose(sgd(NOTHING))
+    usual = 2 * plain * 2.0**away
+    state = sgd(NOTHING, usual)
+    assert by_edge(state) and not answered(state)
+    peak, why = choose(state)
+    moved = 0.0 if away == -6.0 else min(max(away / 2, -1.0), 1.0)
+    assert math.log2(peak / plain) == pytest.approx(moved)
+    assert (f"half-way to {usual / 2:.3g}, which is usual of longer runs, since single batches" in why) == bool(moved)
+
+
+@pytest.mark.parametrize("values", [{"trained_before": True}, {"lr": (0.1, 0.11)}])
+def test_not_of_old_networks_nor_outside_the_interval(values):
+    assert choose(sgd(NOTHING, 0.002, **values))[0] == choose(sgd(NOTHING, **values))[0]
+
+
+@pytest.mark.parametrize(
+    ("minis", "total"), [(LEARNED, 5000), (DEEP, 5000), (NOTHING, 600), (LEARNED, 600), (DEEP, 600)]
+)
+def test_elsewhere_it_is_not_asked(minis, total):
+    for usual in (1e-4, 0.06, 1.0):
+        known, unknown = (sgd(minis, lr, total=total) for lr in (usual, None))
+        assert choose(known) == choose(unknown)
+        assert first_offsets(known) == first_offsets(unknown) and next_offset(known) == next_offset(unknown)
