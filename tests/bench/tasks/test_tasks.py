@@ -18,6 +18,7 @@ from autolrs.bench.tasks import (  # noqa: E402 - torch and sklearn may be missi
     _pictures,
     _task,
     data,
+    deep,
     finetune,
     images,
     kinds,
@@ -60,7 +61,8 @@ ELSEWHERE = {
 }
 FINETUNE = [task.name for task in finetune.FINETUNE]
 ORDINARY = [task.name for task in ordinary.ORDINARY]
-ELSEWHERE.update(dict.fromkeys(ORDINARY, "bench data cifar10"))
+DEEP = [task.name for task in deep.DEEP]
+ELSEWHERE.update(dict.fromkeys([*ORDINARY, *DEEP], "bench data cifar10"))
 
 
 @pytest.fixture
@@ -99,7 +101,7 @@ def test_every_task_is_known_by_its_name_and_has_a_sane_budget():
     held_out = {name for name, task in TASKS.items() if task.held_out}
     headline = {"digits-cnn", "fashion-vit", "shakespeare-gru", "resnet50-imagenet"}
     checks = {*KINDS[6:16], "uncentred-ink-sgd", "uncentred-friedman2"}
-    assert held_out == {*headline, *TABLES, *SHORT[9:], *FINETUNE[4:], *ORDINARY[5:], *BY_SGD[19:], *checks}
+    assert held_out == {*headline, *TABLES, *SHORT[9:], *FINETUNE[4:], *ORDINARY[5:], *DEEP[7:], *BY_SGD[19:], *checks}
 
 
 def test_a_small_task_has_a_smoke_test_and_no_paper_profile():
