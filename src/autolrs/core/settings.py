@@ -116,7 +116,7 @@ class Settings:
     averaging: bool = False  # train near the average of the weights and end with it; "horizon" does by default
     decay_to: float = 0.0  # end of the decay as a share of the peak; .1 with averaging; 1 is none: Schedule-Free's
     replan_at: tuple[float, ...] = ()  # shares of the run at which probes ask for a higher LR; no gain was measured
-    usual_lr: float | None = None  # what Adam's like usually wants of such a model in a short run; half in longer
+    usual_lr: float | None = None  # what the optimizer usually wants of such a model in a short run; half in longer
     proportional_steps: bool = False  # to gradients, as SGD's: it has a slow ramp; known in PyTorch and Keras
     normalised: bool = False  # the network has norms: SGD bears more, and no slow ramp; seen by the adapters
     trained_before: bool = False  # the network: fine-tuning wants lower peaks; the adapters see it by its norms

@@ -100,7 +100,7 @@ def leans_on_usual(settings: Settings) -> bool:
 
 
 def beside_edge_alone(settings: Settings) -> bool:
-    """Whether what is usual says something beside the edge of divergence alone: of SGD in networks with norms. Where
+    """Whether what is usual has a say beside the edge of divergence alone: with SGD in networks with norms. Where
     miniature runs tell the peak they know more, and in short runs the best peaks lie far apart."""
     return settings.proportional_steps and settings.normalised
 

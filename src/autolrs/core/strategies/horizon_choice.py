@@ -10,8 +10,8 @@ from autolrs.core.engine import State
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon_answers import (
     answered,
-    beside_edge_alone,
     best_of,
+    beside_edge_alone,
     breaks_at,
     by_edge,
     interval_too_low,
@@ -43,6 +43,7 @@ RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best
 BELOW_EDGE = -4.5  # octaves, where miniature runs tell nothing: best in the mean of development tasks at 600 steps
 BELOW_EDGE_SLOWLY = -3.5  # the same after the longest warm-up
 BELOW_EDGE_TRAINED = -6.0  # the same of a network that was trained before, but for SGD's: what it knows breaks sooner
+MOST_ABOVE = 2.0  # times what is usual: where the edge alone speaks for more, it is not to be trusted
 HALF = 0.5  # of the progress: an LR that falls short by more in miniature is no good
 
 
@@ -148,7 +149,7 @@ def _without_answer(state: State) -> tuple[float, str]:
         mark, octaves, name = breaks_at(state), below, "edge of divergence"
         name += f" by {ramps_asked(state) + 1} ramps" if ramps_asked(state) else ""
     found = _within(mark * 2.0**octaves, *search_interval(state.settings))
-    peak, usual = _towards_usual(state, found)
+    peak, usual = (_from_edge if beside_edge_alone(state.settings) else _towards_usual)(state, found)
     usual += ", since the network was trained before" if by_edge(state) and is_fine_tuned(state.settings) else ""
     return peak, f"{what}: {found:.4g}, {-octaves:g} octaves below the {name} {mark:.4g}{usual}: peak {peak:.4g}"
 
@@ -160,17 +161,18 @@ def _towards_usual(state: State, found: float) -> tuple[float, str]:
     and did well; not at all where it did badly.
     """
     settings, usual = state.settings, state.settings.usual_lr
-    if usual is None or not _has_a_say(state, usual):
+    short, told, leans = is_short(settings), answered(state), leans_on_usual(settings)
+    if usual is None or beside_edge_alone(settings) or (by_edge(state) and is_fine_tuned(settings)):
         return found, ""
-    short, told = is_short(settings), answered(state)
     if told and went_deep(state):
         target, known = usual, "beside so deep a fall little else was seen"
         peak = after_deep_fall(found, usual, responses(state).get(octave_of(usual, landmark(state)), math.inf))
+    elif not short and (not leans or (told and _speaks_against(state, usual))):
+        return found, ""
     else:
         target = usual if short else usual_of_longer(usual, fall(start(state), lowest(state)) if told else 0.0)
-        seen = "single batches move that edge" if by_edge(state) else "miniature runs see the beginning alone"
-        known = "so short a search knows little" if short else seen
-        nothing = leans_on_usual(settings) and not told and bool(minis(state)) and math.isfinite(lowest(state))
+        known = "so short a search knows little" if short else "miniature runs see the beginning alone"
+        nothing = leans and not told and bool(minis(state)) and math.isfinite(lowest(state))
         peak = target if nothing else half_way(found, target)
     whole, peak = peak == target, _within(peak, *search_interval(settings))
     if peak == found:
@@ -181,14 +183,22 @@ def _towards_usual(state: State, found: float) -> tuple[float, str]:
     return peak, f"; {named} did well, and {known}" if told else f"; {named} is taken instead"
 
 
-def _has_a_say(state: State, usual: float) -> bool:
-    """Whether the peak goes towards what is usual: of a new network, and where a longer search does not know better."""
-    settings, short, told = state.settings, is_short(state.settings), answered(state)
-    if by_edge(state) or beside_edge_alone(settings):
-        return by_edge(state) and not settings.trained_before and not (short and beside_edge_alone(settings))
-    if short or (told and went_deep(state)):
-        return True
-    return leans_on_usual(settings) and not (told and _speaks_against(state, usual))
+def _from_edge(state: State, found: float) -> tuple[float, str]:
+    """The peak of SGD in a new network with norms that learned nothing in miniature: half-way from what the edge of
+    divergence says to what is usual of longer runs, and no higher than an octave above that; and that in words.
+
+    A network that died on a plateau looks like one that has not begun, so an edge may seem to lie far too high.
+    """
+    settings, usual = state.settings, state.settings.usual_lr
+    if usual is None or not by_edge(state) or settings.trained_before or is_short(settings):
+        return found, ""
+    target = usual_of_longer(usual, 0.0)
+    half, most = half_way(found, target), MOST_ABOVE * target
+    peak = _within(min(half, most), *search_interval(settings))
+    if peak == found:
+        return found, ""
+    how = "half-way to" if half <= most else "kept within an octave of"
+    return peak, f"; {how} {target:.3g}, which is usual of longer runs, since batches and plateaus move that edge"
 
 
 def _speaks_against(state: State, usual: float) -> bool:
