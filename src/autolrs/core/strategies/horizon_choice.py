@@ -10,8 +10,8 @@ from autolrs.core.engine import State
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon_answers import (
     answered,
-    best_of,
     beside_edge_alone,
+    best_of,
     breaks_at,
     by_edge,
     interval_too_low,
