@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from autolrs import AutoLRS
+from autolrs.core.rectified import size
 from autolrs.core.strategies.horizon_peak import half_way
 from autolrs.core.types import Noted
-from autolrs.pytorch.usual import SCALE_FREE, normalised, proportional_steps, trained_before, usual_lr
+from autolrs.pytorch.usual import SCALE_FREE, normalised, proportional_steps, rectified, trained_before, usual_lr
 
 
 def net(width=16):
@@ -96,10 +98,13 @@ def test_it_does_not_lead_out_of_the_interval():
 
 @pytest.mark.parametrize("total", [600, 1500])
 def test_sgd_that_learns_in_miniature_rests_on_its_search_alone(total):
+    def line(inputs):
+        return inputs
+
     for usual in (1e-3, 10.0):
-        known, unknown = (peak(total, torch.optim.SGD, usual_lr=lr) for lr in (usual, None))
+        known, unknown = (peak(total, torch.optim.SGD, line, usual_lr=lr) for lr in (usual, None))
         assert known[:2] == unknown[:2]
-    assert peak(total, torch.optim.SGD)[2] == 0.6
+    assert peak(total, torch.optim.SGD, line)[2] == 0.6
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -115,6 +120,37 @@ def test_sgd_that_learns_nothing_goes_half_way_from_the_edge_to_what_is_usual(mo
     assert target == pytest.approx(0.3 * (1 - momentum))
     assert any(f"{target:.3g}, which is usual of longer runs, since batches" in note for note in said)
     assert found == pytest.approx(min(half_way(plain, target), 2 * target))
+
+
+def test_radam_takes_the_share_of_adams_steps_that_is_known_of_it():
+    moved = {}
+    for make in (torch.optim.Adam, torch.optim.RAdam):
+        weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+        optimizer = make([weight], lr=1.0, eps=1e-12)
+        places = [0.0]
+        for _ in range(300):
+            weight.grad = torch.ones_like(weight)
+            optimizer.step()
+            places.append(weight.item())
+        moved[make] = np.diff(places)
+    shares = moved[torch.optim.RAdam] / moved[torch.optim.Adam]
+    for step in (10, 27, 100, 300):
+        assert shares[step - 1] == pytest.approx(size(step, 0.999), rel=1e-6)
+
+
+def test_of_radam_the_second_beta_is_known_and_of_others_nothing():
+    model = net()
+    made = {make: make(model.parameters(), lr=0.1) for make in (torch.optim.SGD, *SCALE_FREE)}
+    assert {make: rectified(one) for make, one in made.items() if rectified(one)} == {torch.optim.RAdam: 0.999}
+    for given, expected in (({}, 0.98), ({"rectified": None}, None)):
+        optimizer = torch.optim.RAdam(model.parameters(), betas=(0.9, 0.98))
+        assert AutoLRS(model, optimizer, total_steps=600, **given).settings.rectified == expected
+
+
+def test_radam_gets_about_the_peak_of_adam():
+    """Before its small first steps were known it got ten times as much."""
+    radam, adam = (peak(1500, make)[0] for make in (torch.optim.RAdam, torch.optim.Adam))
+    assert 0.5 < radam / adam < 3
 
 
 def test_steps_of_sgd_are_proportional_to_gradients_and_those_of_what_is_built_on_it_may_not_be():

@@ -118,6 +118,7 @@ class Settings:
     replan_at: tuple[float, ...] = ()  # shares of the run at which probes ask for a higher LR; no gain was measured
     usual_lr: float | None = None  # what the optimizer usually wants of such a model in a short run; half in longer
     proportional_steps: bool = False  # to gradients, as SGD's: it has a slow ramp; known in PyTorch and Keras
+    rectified: float | None = None  # RAdam's second beta: its first steps are small; seen in PyTorch
     normalised: bool = False  # the network has norms: SGD bears more, and no slow ramp; seen by the adapters
     trained_before: bool = False  # the network: fine-tuning wants lower peaks; the adapters see it by its norms
     evaluate_cost: float | None = None  # steps' worth of one `evaluate`; None weighs it by its data, or else is 10 / 3
@@ -195,6 +196,8 @@ class Settings:
             _check_float("decay_to", self.decay_to, 0, 1, low_open=False)
         if self.usual_lr is not None:
             _check_float("usual_lr", self.usual_lr, 0, math.inf)
+        if self.rectified is not None:
+            _check_float("rectified", self.rectified, 0, 1, low_open=False)
         if self.evaluate_cost is not None:
             _check_float("evaluate_cost", self.evaluate_cost, 0, math.inf, low_open=False)
         if self.keep_best not in (True, False, "auto"):

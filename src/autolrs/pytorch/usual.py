@@ -16,6 +16,11 @@ def proportional_steps(optimizer: torch.optim.Optimizer) -> bool:
     return type(optimizer) is torch.optim.SGD
 
 
+def rectified(optimizer: torch.optim.Optimizer) -> float | None:
+    """The second beta of RAdam, whose first steps are small (`core/rectified.py`); None for all others."""
+    return float(optimizer.param_groups[0]["betas"][1]) if type(optimizer) is torch.optim.RAdam else None
+
+
 def usual_lr(model: nn.Module, optimizer: torch.optim.Optimizer) -> float | None:
     """That of the model's layers (`core/usual.py`) with Adam and its like, or of SGD where there are norms; or None.
 

@@ -157,6 +157,7 @@ class Driver:
             settings = settings.with_(
                 usual_lr=settings.usual_lr or first.usual_lr,
                 proportional_steps=settings.proportional_steps or first.proportional_steps,
+                rectified=settings.rectified or first.rectified,
                 normalised=settings.normalised or first.normalised,
                 trained_before=settings.trained_before or first.trained_before,
             )

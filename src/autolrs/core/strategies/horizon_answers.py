@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from autolrs.core.engine import State
 from autolrs.core.interval import is_sweep
+from autolrs.core.rectified import in_run
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon_minis import (
     differ,
@@ -18,6 +19,7 @@ from autolrs.core.strategies.horizon_minis import (
     start,
 )
 from autolrs.core.strategies.horizon_peak import fell_deep, left, shortfalls
+from autolrs.core.strategies.horizon_plan import mini_steps
 from autolrs.core.strategies.horizon_ramp import SLOW, edge, further_ramps, landmark, search_interval
 from autolrs.core.strategies.horizon_rules import rules
 from autolrs.core.strategies.horizon_slow import slow_ramp
@@ -106,9 +108,22 @@ def beside_edge_alone(settings: Settings) -> bool:
 
 
 def usual_octave(state: State) -> int | None:
-    """Where the usual LR lies, if there is one that a search goes by."""
-    usual = state.settings.usual_lr
-    return None if usual is None or beside_edge_alone(state.settings) else octave_of(usual, landmark(state))
+    """Where the usual LR lies among miniature runs, if there is one that a search goes by."""
+    settings, usual = state.settings, state.settings.usual_lr
+    if usual is None or beside_edge_alone(settings):
+        return None
+    return octave_of(usual / grown_in_miniature(settings), landmark(state))
+
+
+def grown_in_miniature(settings: Settings) -> float:
+    """How large the optimizer's steps are in a miniature run: RAdam's are small; 1 of others."""
+    return in_run(mini_steps(settings), settings.rectified)
+
+
+def grown_in_run(settings: Settings) -> float:
+    """The same of the whole run."""
+    assert settings.total_steps is not None
+    return in_run(settings.total_steps, settings.rectified)
 
 
 def ramps_asked(state: State) -> int:

@@ -14,6 +14,8 @@ from autolrs.core.strategies.horizon_answers import (
     best_of,
     breaks_at,
     by_edge,
+    grown_in_miniature,
+    grown_in_run,
     interval_too_low,
     is_fine_tuned,
     leans_on_usual,
@@ -100,6 +102,7 @@ def _peak(state: State) -> tuple[float, str]:
     moved = ""
     if slow_ramp(state):
         peak, moved = beside_slow_edge(state, peak, fall(start(state), lowest(state)))
+    peak, grown = _grown(settings, peak)
     peak, usual = _towards_usual(state, _within(peak, *search_interval(settings)))
     judge = "" if same_scale(state) else " (by training loss: `evaluate` is on another scale)"
     ended = {p.lr: value for p, value in outcomes(state) if isinstance(p, Probed) and math.isfinite(p.forecast.value)}
@@ -114,7 +117,7 @@ def _peak(state: State) -> tuple[float, str]:
             shifted = f"they brought the loss down to {share:.2g} of its start, so {shifted}"
     return peak, (
         f"{len(minis(state))} miniature runs {span}: best at {mark * 2.0**best:.3g}{judge}, "
-        f"weighted centre {mark * 2.0**middle:.3g}; {shifted}{moved}{usual}: peak {peak:.4g}"
+        f"weighted centre {mark * 2.0**middle:.3g}; {shifted}{moved}{grown}{usual}: peak {peak:.4g}"
     )
 
 
@@ -149,9 +152,17 @@ def _without_answer(state: State) -> tuple[float, str]:
         mark, octaves, name = breaks_at(state), below, "edge of divergence"
         name += f" by {ramps_asked(state) + 1} ramps" if ramps_asked(state) else ""
     found = _within(mark * 2.0**octaves, *search_interval(state.settings))
-    peak, usual = (_from_edge if beside_edge_alone(state.settings) else _towards_usual)(state, found)
+    peak, grown = _grown(state.settings, found)
+    draw = _from_edge if beside_edge_alone(state.settings) else _towards_usual
+    peak, usual = draw(state, _within(peak, *search_interval(state.settings)))
     usual += ", since the network was trained before" if by_edge(state) and is_fine_tuned(state.settings) else ""
-    return peak, f"{what}: {found:.4g}, {-octaves:g} octaves below the {name} {mark:.4g}{usual}: peak {peak:.4g}"
+    return peak, f"{what}: {found:.4g}, {-octaves:g} octaves below the {name} {mark:.4g}{grown}{usual}: peak {peak:.4g}"
+
+
+def _grown(settings: Settings, peak: float) -> tuple[float, str]:
+    """The peak by which steps of the whole run are as large as those of miniature runs were; and that in words."""
+    times = grown_in_miniature(settings) / grown_in_run(settings)
+    return peak * times, "" if times == 1 else f", x {times:.2g} since the optimizer's steps are still small there"
 
 
 def _towards_usual(state: State, found: float) -> tuple[float, str]:
@@ -160,14 +171,16 @@ def _towards_usual(state: State, found: float) -> tuple[float, str]:
     All of the way where miniature runs of a new network tell nothing, and after a deep fall if the usual LR was tried
     and did well; not at all where it did badly.
     """
-    settings, usual = state.settings, state.settings.usual_lr
+    settings = state.settings
     short, told, leans = is_short(settings), answered(state), leans_on_usual(settings)
-    if usual is None or beside_edge_alone(settings) or (by_edge(state) and is_fine_tuned(settings)):
+    if settings.usual_lr is None or beside_edge_alone(settings) or (by_edge(state) and is_fine_tuned(settings)):
         return found, ""
+    usual = settings.usual_lr / grown_in_run(settings)
+    octave = math.log2(settings.usual_lr / grown_in_miniature(settings) / landmark(state))
     if told and went_deep(state):
         target, known = usual, "beside so deep a fall little else was seen"
-        peak = after_deep_fall(found, usual, responses(state).get(octave_of(usual, landmark(state)), math.inf))
-    elif not short and (not leans or (told and _speaks_against(state, usual))):
+        peak = after_deep_fall(found, usual, responses(state).get(round(octave), math.inf))
+    elif not short and (not leans or (told and _speaks_against(state, octave))):
         return found, ""
     else:
         target = usual if short else usual_of_longer(usual, fall(start(state), lowest(state)) if told else 0.0)
@@ -202,12 +215,13 @@ def _from_edge(state: State, found: float) -> tuple[float, str]:
 
 
 def _speaks_against(state: State, usual: float) -> bool:
-    """Whether a longer search says that what is usual is not for this network: too low, or no good in miniature.
+    """Whether a longer search says that what is usual (in octaves from the landmark) is not for this network: its
+    interval ends too low, or it is no good in miniature.
 
     What it is there lies on the line between the LRs that were tried; one that was stopped fell short by everything.
     """
     octaves, short = zip(*sorted(responses(state).items()), strict=True)
-    at_usual = np.interp(math.log2(usual / landmark(state)), octaves, np.minimum(short, 1.0))
+    at_usual = np.interp(usual, octaves, np.minimum(short, 1.0))
     return interval_too_low(state) or bool(at_usual > HALF)
 
 
