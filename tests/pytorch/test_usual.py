@@ -147,6 +147,20 @@ def test_of_radam_the_second_beta_is_known_and_of_others_nothing():
         assert AutoLRS(model, optimizer, total_steps=600, **given).settings.rectified == expected
 
 
+def test_radam_of_other_libraries_is_known_by_name():
+    schedulefree = pytest.importorskip("schedulefree")
+    model = net()
+
+    class RAdam(torch.optim.SGD):  # no second beta
+        pass
+
+    assert rectified(schedulefree.RAdamScheduleFree(model.parameters(), betas=(0.9, 0.99))) == 0.99
+    assert rectified(schedulefree.AdamWScheduleFree(model.parameters())) is None
+    assert rectified(RAdam(model.parameters(), lr=0.1)) is None
+    optimizer = schedulefree.RAdamScheduleFree(model.parameters())
+    assert AutoLRS(model, optimizer, total_steps=600).settings.rectified == 0.999
+
+
 def test_radam_gets_about_the_peak_of_adam():
     """Before its small first steps were known it got ten times as much."""
     radam, adam = (peak(1500, make)[0] for make in (torch.optim.RAdam, torch.optim.Adam))

@@ -474,11 +474,11 @@ class AutoLRS(Facade):
 
 def _defaults(optimizer: torch.optim.Optimizer, total_steps: int | None) -> dict[str, Any]:
     """Here and not in the core: other adapters ask other things of their frameworks, or leave some of it to these."""
+    known: dict[str, Any] = {"keep_best": "auto", "rectified": rectified(optimizer)}
     if "train_mode" in optimizer.param_groups[0]:  # Schedule-Free averages itself, and wants no decay
-        return {"averaging": False, "decay_to": 1.0, "keep_best": "auto"}
+        return {"averaging": False, "decay_to": 1.0, **known}
     averages = averaging.by_default(total_steps)
-    known = {"proportional_steps": proportional_steps(optimizer), "rectified": rectified(optimizer)}
-    return {"averaging": averages, "keep_best": "auto", **known}
+    return {"averaging": averages, "proportional_steps": proportional_steps(optimizer), **known}
 
 
 def _strategy(strategy: str | Strategy) -> tuple[Strategy, str]:

@@ -9,6 +9,7 @@ from autolrs.core import usual
 from autolrs.pytorch.state import local
 
 SCALE_FREE = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam)
+RECTIFIED = ("RAdam", "RAdamScheduleFree")
 
 
 def proportional_steps(optimizer: torch.optim.Optimizer) -> bool:
@@ -17,8 +18,12 @@ def proportional_steps(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def rectified(optimizer: torch.optim.Optimizer) -> float | None:
-    """The second beta of RAdam, whose first steps are small (`core/rectified.py`); None for all others."""
-    return float(optimizer.param_groups[0]["betas"][1]) if type(optimizer) is torch.optim.RAdam else None
+    """The second beta of RAdam, whose first steps are small (`core/rectified.py`); None for all others.
+
+    By name, since several libraries have one.
+    """
+    known = type(optimizer).__name__ in RECTIFIED and "betas" in optimizer.param_groups[0]
+    return float(optimizer.param_groups[0]["betas"][1]) if known else None
 
 
 def usual_lr(model: nn.Module, optimizer: torch.optim.Optimizer) -> float | None:
