@@ -19,7 +19,7 @@ from autolrs.core.strategies.horizon_minis import (
     start,
 )
 from autolrs.core.strategies.horizon_peak import fell_deep, left, shortfalls
-from autolrs.core.strategies.horizon_plan import mini_steps
+from autolrs.core.strategies.horizon_plan import is_short, mini_steps
 from autolrs.core.strategies.horizon_ramp import SLOW, edge, further_ramps, landmark, search_interval
 from autolrs.core.strategies.horizon_rules import rules
 from autolrs.core.strategies.horizon_slow import slow_ramp
@@ -75,11 +75,16 @@ def best_of(tried: Mapping[int, float]) -> int:
 def by_edge(state: State) -> bool:
     """Whether the edge of divergence alone tells the peak, if there is one: nothing was learned in miniature runs, or
     there are none with SGD or of a network that was trained before; and no slow ramp or usual LR knows better."""
-    if slow_ramp(state) or leans_on_usual(state.settings) or not math.isfinite(breaks_at(state)):
+    if slow_ramp(state) or not math.isfinite(breaks_at(state)):
         return False
     if not minis(state):
         return state.settings.proportional_steps or state.settings.trained_before
-    return math.isfinite(lowest(state)) and not answered(state)
+    return learned_nothing(state) and not falls_back_on_usual(state.settings)
+
+
+def learned_nothing(state: State) -> bool:
+    """Whether miniature runs ended and tell nothing all the same."""
+    return bool(minis(state)) and math.isfinite(lowest(state)) and not answered(state)
 
 
 def breaks_at(state: State) -> float:
@@ -97,20 +102,26 @@ def is_fine_tuned(settings: Settings) -> bool:
 
 
 def leans_on_usual(settings: Settings) -> bool:
-    """Whether a new network has a usual LR to go by: with Adam and its like."""
+    """Whether the search of a new network goes by a usual LR: with Adam and its like."""
     return settings.usual_lr is not None and not settings.trained_before and not settings.proportional_steps
 
 
-def beside_edge_alone(settings: Settings) -> bool:
-    """Whether what is usual has a say beside the edge of divergence alone: with SGD in networks with norms. Where
-    miniature runs tell the peak they know more, and in short runs the best peaks lie far apart."""
+def falls_back_on_usual(settings: Settings) -> bool:
+    """Whether what is usual is the peak of a new network where miniature runs tell nothing: with SGD, too, if there
+    are norms, but for short runs, whose best peaks lie far apart."""
+    as_well = only_falls_back(settings) and settings.usual_lr is not None and not settings.trained_before
+    return leans_on_usual(settings) or (as_well and not is_short(settings))
+
+
+def only_falls_back(settings: Settings) -> bool:
+    """Whether what is usual has no say but that: with SGD, of which miniature runs that tell the peak know more."""
     return settings.proportional_steps and settings.normalised
 
 
 def usual_octave(state: State) -> int | None:
     """Where the usual LR lies among miniature runs, if there is one that a search goes by."""
     settings, usual = state.settings, state.settings.usual_lr
-    if usual is None or beside_edge_alone(settings):
+    if usual is None or only_falls_back(settings):
         return None
     return octave_of(usual / grown_in_miniature(settings), landmark(state))
 

@@ -10,16 +10,18 @@ from autolrs.core.engine import State
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon_answers import (
     answered,
-    beside_edge_alone,
     best_of,
     breaks_at,
     by_edge,
+    falls_back_on_usual,
     grown_in_miniature,
     grown_in_run,
     interval_too_low,
     is_fine_tuned,
     leans_on_usual,
+    learned_nothing,
     octave_of,
+    only_falls_back,
     ramps_asked,
     responses,
     went_deep,
@@ -45,7 +47,6 @@ RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best
 BELOW_EDGE = -4.5  # octaves, where miniature runs tell nothing: best in the mean of development tasks at 600 steps
 BELOW_EDGE_SLOWLY = -3.5  # the same after the longest warm-up
 BELOW_EDGE_TRAINED = -6.0  # the same of a network that was trained before, but for SGD's: what it knows breaks sooner
-MOST_ABOVE = 2.0  # times what is usual: where the edge alone speaks for more, it is not to be trusted
 HALF = 0.5  # of the progress: an LR that falls short by more in miniature is no good
 
 
@@ -153,8 +154,7 @@ def _without_answer(state: State) -> tuple[float, str]:
         name += f" by {ramps_asked(state) + 1} ramps" if ramps_asked(state) else ""
     found = _within(mark * 2.0**octaves, *search_interval(state.settings))
     peak, grown = _grown(state.settings, found)
-    draw = _from_edge if beside_edge_alone(state.settings) else _towards_usual
-    peak, usual = draw(state, _within(peak, *search_interval(state.settings)))
+    peak, usual = _towards_usual(state, _within(peak, *search_interval(state.settings)))
     usual += ", since the network was trained before" if by_edge(state) and is_fine_tuned(state.settings) else ""
     return peak, f"{what}: {found:.4g}, {-octaves:g} octaves below the {name} {mark:.4g}{grown}{usual}: peak {peak:.4g}"
 
@@ -173,19 +173,21 @@ def _towards_usual(state: State, found: float) -> tuple[float, str]:
     """
     settings = state.settings
     short, told, leans = is_short(settings), answered(state), leans_on_usual(settings)
-    if settings.usual_lr is None or beside_edge_alone(settings) or (by_edge(state) and is_fine_tuned(settings)):
+    nothing = falls_back_on_usual(settings) and learned_nothing(state)
+    if settings.usual_lr is None or (only_falls_back(settings) and not nothing):
+        return found, ""
+    if by_edge(state) and is_fine_tuned(settings):
         return found, ""
     usual = settings.usual_lr / grown_in_run(settings)
     octave = math.log2(settings.usual_lr / grown_in_miniature(settings) / landmark(state))
     if told and went_deep(state):
         target, known = usual, "beside so deep a fall little else was seen"
         peak = after_deep_fall(found, usual, responses(state).get(round(octave), math.inf))
-    elif not short and (not leans or (told and _speaks_against(state, octave))):
+    elif not short and not nothing and (not leans or (told and _speaks_against(state, octave))):
         return found, ""
     else:
         target = usual if short else usual_of_longer(usual, fall(start(state), lowest(state)) if told else 0.0)
         known = "so short a search knows little" if short else "miniature runs see the beginning alone"
-        nothing = leans and not told and bool(minis(state)) and math.isfinite(lowest(state))
         peak = target if nothing else half_way(found, target)
     whole, peak = peak == target, _within(peak, *search_interval(settings))
     if peak == found:
@@ -194,24 +196,6 @@ def _towards_usual(state: State, found: float) -> tuple[float, str]:
     if not whole:
         return peak, f"; half-way to {named} since {known}"
     return peak, f"; {named} did well, and {known}" if told else f"; {named} is taken instead"
-
-
-def _from_edge(state: State, found: float) -> tuple[float, str]:
-    """The peak of SGD in a new network with norms that learned nothing in miniature: half-way from what the edge of
-    divergence says to what is usual of longer runs, and no higher than an octave above that; and that in words.
-
-    A network that died on a plateau looks like one that has not begun, so an edge may seem to lie far too high.
-    """
-    settings, usual = state.settings, state.settings.usual_lr
-    if usual is None or not by_edge(state) or settings.trained_before or is_short(settings):
-        return found, ""
-    target = usual_of_longer(usual, 0.0)
-    half, most = half_way(found, target), MOST_ABOVE * target
-    peak = _within(min(half, most), *search_interval(settings))
-    if peak == found:
-        return found, ""
-    how = "half-way to" if half <= most else "kept within an octave of"
-    return peak, f"; {how} {target:.3g}, which is usual of longer runs, since batches and plateaus move that edge"
 
 
 def _speaks_against(state: State, usual: float) -> bool:
