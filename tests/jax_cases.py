@@ -304,7 +304,8 @@ def case_what_a_state_tells_of_its_network_is_known():
     ):
         found = autolrs.jax_.AutoLRS(state, total_steps=300).settings
         assert found.usual_lr == lr and found.normalised and found.trained_before == old
-    assert autolrs.jax_.AutoLRS(state, total_steps=300, usual_lr=0.02, normalised=False).settings.usual_lr == 0.02
+    given = {"usual_lr": 0.02, "normalised": False, "rectified": 0.999}
+    assert given.items() <= autolrs.jax_.AutoLRS(state, total_steps=300, **given).settings.to_dict().items()
     without = autolrs.jax_.AutoLRS((params_of(), adamw.init(params_of())), total_steps=300).settings
     assert not without.normalised and not without.trained_before and without.usual_lr is not None
 
