@@ -29,7 +29,7 @@ def lost_at():
 
 
 def lost(by_edge, peak=lambda row: row["peak"]):
-    """Task -> what its searches lose by such a peak, in the mean; those that learned nothing in miniature, or others."""
+    """Task -> what its searches lose by such a peak, in the mean; where nothing was learned in miniature, or elsewhere."""
     losses, found = lost_at(), defaultdict(list)
     for row in read("usual-sgd-searches"):
         if row["task"] in losses and row["by_edge"] == by_edge:

@@ -16,7 +16,8 @@ DEEP = [(-2, 0.1), (-3, 0.1), (-1, 0.1), (-4, 0.1)]
 
 
 def sgd(minis, usual=None, **values):
-    return searched(minis, usual_lr=usual, proportional_steps=True, normalised=True, **values)
+    known = {"proportional_steps": True, "normalised": True, "averaging": True}
+    return searched(minis, usual_lr=usual, **{**known, **values})
 
 
 @pytest.mark.parametrize("away", [-6.0, -2.0, 0.5, 5.0])
@@ -33,6 +34,12 @@ def test_where_miniature_runs_tell_nothing_what_is_usual_is_the_peak_wherever_tr
 @pytest.mark.parametrize("values", [{"trained_before": True}, {"lr": (0.1, 0.11)}])
 def test_not_of_old_networks_nor_outside_the_interval(values):
     assert choose(sgd(NOTHING, 0.002, **values))[0] == choose(sgd(NOTHING, **values))[0]
+
+
+def test_half_of_it_without_averaging_which_takes_half_of_the_momentum():
+    plain, averaged = (choose(sgd(NOTHING, 0.06, averaging=averaging)) for averaging in (False, True))
+    assert (plain[0], averaged[0]) == (pytest.approx(0.015), pytest.approx(0.03))
+    assert "; 0.015, which is usual of longer runs, is taken instead" in plain[1]
 
 
 def test_not_where_all_miniature_runs_diverged():

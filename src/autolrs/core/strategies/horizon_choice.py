@@ -47,6 +47,7 @@ RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best
 BELOW_EDGE = -4.5  # octaves, where miniature runs tell nothing: best in the mean of development tasks at 600 steps
 BELOW_EDGE_SLOWLY = -3.5  # the same after the longest warm-up
 BELOW_EDGE_TRAINED = -6.0  # the same of a network that was trained before, but for SGD's: what it knows breaks sooner
+WHOLE_MOMENTUM = 0.5  # of SGD's usual LR without averaging, which takes half of its momentum
 HALF = 0.5  # of the progress: an LR that falls short by more in miniature is no good
 
 
@@ -187,6 +188,7 @@ def _towards_usual(state: State, found: float) -> tuple[float, str]:
         return found, ""
     else:
         target = usual if short else usual_of_longer(usual, fall(start(state), lowest(state)) if told else 0.0)
+        target *= WHOLE_MOMENTUM if only_falls_back(settings) and not settings.averaging else 1.0
         known = "so short a search knows little" if short else "miniature runs see the beginning alone"
         peak = target if nothing else half_way(found, target)
     whole, peak = peak == target, _within(peak, *search_interval(settings))
