@@ -24,48 +24,48 @@ ROWS = [
 def test_mean_worst_task_and_spread_over_seeds():
     found = summary(score(ROWS))
     ours = found["horizon"]
-    assert (ours.ratio, ours.worst, ours.spread) == pytest.approx((0.978, 1.024, 1.073), abs=0.003)
-    assert [found[name].spread for name in ("wsd", "linear", "cosine")] == pytest.approx([1.06, 0.97, 0.92], abs=0.006)
+    assert (ours.ratio, ours.worst, ours.spread) == pytest.approx((0.978, 1.024, 1.011), abs=0.003)
+    assert [found[name].spread for name in ("wsd", "linear", "cosine")] == pytest.approx([1.07, 0.95, 0.90], abs=0.006)
 
 
 def test_the_schedule_alone_is_no_worse_than_a_tuned_linear_one():
     found = summary(score(ROWS))
     plain = found["horizon-plain"]
-    assert (plain.ratio, plain.worst, plain.spread) == pytest.approx((1.0155, 1.052, 0.81), abs=0.006)
-    assert found["linear"].ratio == pytest.approx(1.023, abs=0.002)
+    assert (plain.ratio, plain.worst, plain.spread) == pytest.approx((1.017, 1.052, 0.806), abs=0.003)
+    assert found["linear"].ratio == pytest.approx(1.025, abs=0.002)
     costs = [one.cost for one in score(ROWS) if one.method == "horizon-plain"]
     assert max(costs) < 1.155
 
 
-def test_by_the_number_of_seeds_the_spread_is_known_to_seven_hundredths():
+def test_by_the_number_of_seeds_the_spread_is_known_to_five_hundredths():
     variances = []
     for task in PAGE["HEADLINE_TASKS"]:
         found = {one.method: one for one in score(ROWS) if one.task == task}
         best = min((found[name] for name in TUNED_SCHEDULES if name in found), key=lambda one: one.loss)
         # The logarithm of a standard deviation of n normal numbers has a variance of about 1 / 2 (n - 1).
         variances.append(sum(1 / (2 * (one.seeds - 1)) for one in (found["horizon"], best)))
-    assert sum(variances) ** 0.5 / len(variances) == pytest.approx(0.07, abs=0.006)
+    assert sum(variances) ** 0.5 / len(variances) == pytest.approx(0.052, abs=0.002)
 
 
 def test_on_the_five_seeds_of_before_the_spread_is_wider():
     more = ("digits-mlp", "digits-cnn")
     five = [row for row in ROWS if row["task"] in more or row["phase"] != "report" or row["seed"] < 5]
-    assert summary(score(five))["horizon"].spread == pytest.approx(1.186, abs=0.006)
+    assert summary(score(five))["horizon"].spread == pytest.approx(1.24, abs=0.006)
 
 
-def test_with_one_peak_for_all_seeds_the_spread_would_nearly_be_met():
-    """What is left of it after a parabola of the loss over the peak (a line, where there are ten seeds)."""
+def test_with_one_peak_for_all_seeds_the_spread_would_be_met():
+    """What is left of it after a parabola of the loss over the peak (a line, where there are two peaks)."""
     ratios = []
     for task in PAGE["HEADLINE_TASKS"]:
         found = {one.method: one for one in score(ROWS) if one.task == task}
         best = min((found[name] for name in TUNED_SCHEDULES if name in found), key=lambda one: one.loss).method
         runs = reported(task, "horizon").values()
         peaks, losses = (np.log2([row[part] for row in runs]) for part in ("peak", "test"))
-        degree = 2 if len(peaks) >= 20 else 1
+        degree = min(2, len({*peaks.round(4)}) - 1)
         fitted = np.polyval(np.polyfit(peaks - peaks.mean(), losses, degree), peaks - peaks.mean())
         left = (((losses - fitted) ** 2).sum() / (len(peaks) - degree - 1)) ** 0.5
         ratios.append(left / np.log2([row["test"] for row in reported(task, best).values()]).std(ddof=1))
-    assert np.exp(np.log(ratios).mean()) == pytest.approx(1.01, abs=0.015)
+    assert np.exp(np.log(ratios).mean()) == pytest.approx(0.98, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_on_the_validation_images_of_digits_cnn_it_is_below_the_tuned_cosine():
 def test_vgg16_cifar100_loses_by_too_high_a_peak():
     runs = reported("vgg16-cifar100", "horizon").values()
     slope, _ = linear_regression([log2(row["peak"]) for row in runs], [row["test"] for row in runs])
-    assert slope / mean(row["test"] for row in runs) == pytest.approx(0.07, abs=0.01)
+    assert slope / mean(row["test"] for row in runs) == pytest.approx(0.06, abs=0.006)
 
 
 def test_the_ratio_on_digits_cnn_is_known_to_two_per_cent():

@@ -69,11 +69,15 @@ def test_on_other_seeds_a_sharper_one_was_level_in_long_runs_and_better_in_short
 SHARPER = read_rows(FOLDER.parent / "retired" / "horizon-sharper-average.jsonl")
 
 
+SLOW = ("transformer-wmt14", "bert-pretraining", "resnet50-imagenet", "fashion-vit")
+SLOW += ("vgg16-cifar10", "vgg16-cifar100", "resnet50-cifar10")
+
+
 def by_default():
     """The default's rows of the same tasks and seeds; those of before its peaks moved, where they did."""
     rows = [row for name in ("horizon", "short") for row in read_rows(FOLDER.parent / f"{name}.jsonl")]
-    retired = ("horizon-search-alone", "horizon-before-deep-falls", "horizon-before-plateaus")  # the oldest last
-    rows += [row for name in retired for row in read_rows(RETIRED / f"{name}.jsonl")]
+    retired = ("before-usual-sgd", "search-alone", "before-deep-falls", "before-plateaus")  # the oldest last
+    rows += [row for name in retired for row in read_rows(RETIRED / f"horizon-{name}.jsonl")]
     found = {(row["task"], row["seed"]): row for row in rows if row["method"] == "horizon"}
     return [found[row["task"], row["seed"]] for row in SHARPER]
 
@@ -85,6 +89,7 @@ def test_on_the_benchmark_it_widened_the_spread():
         for path in sorted(FOLDER.parent.glob("*.jsonl"))
         for row in read_rows(path)
         if row["task"] in page["HEADLINE_TASKS"] and row["method"] in TUNED_SCHEDULES
+        if row["task"] not in SLOW or row["phase"] != "report" or row["seed"] < 10  # more were run later
     ]
     ours = [[row for row in rows if row["task"] in page["HEADLINE_TASKS"]] for rows in (SHARPER, by_default())]
     found = [summary(score([*rivals, *rows]))["horizon"] for rows in ours]

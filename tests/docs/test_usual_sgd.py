@@ -13,6 +13,9 @@ import pytest
 PEAKS = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "peaks.py"))
 
 
+PLAIN = ("vgg-groupnorm", "preact-groupnorm", "deep-vgg", "transformer")
+
+
 def read(name):
     return PEAKS["read"](PEAKS["RESULTS"] / f"{name}.jsonl")
 
@@ -29,7 +32,7 @@ def lost_at():
 
 
 def lost(by_edge, peak=lambda row: row["peak"]):
-    """Task -> what its searches lose by such a peak, in the mean; where nothing was learned in miniature, or elsewhere."""
+    """Task -> what its searches lose by such a peak, by whether nothing was learned in miniature."""
     losses, found = lost_at(), defaultdict(list)
     for row in read("usual-sgd-searches"):
         if row["task"] in losses and row["by_edge"] == by_edge:
@@ -61,6 +64,12 @@ def test_where_miniature_runs_tell_the_peak_they_know_more():
     search, half, whole = (lost(False, peak) for peak in (lambda row: row["peak"], half_way, usual))
     assert len(search) == 6
     assert (mean(search), mean(half), mean(whole)) == pytest.approx((0.008, 0.006, 0.0175), abs=0.001)
+
+
+def test_without_averaging_it_is_half():
+    losses, tasks = lost_at(), [f"cifar-{name}-sgd:plain" for name in PLAIN]
+    whole, half = (np.mean([losses[task](peak) for task in tasks]) for peak in (0.03, 0.015))
+    assert (whole, half) == pytest.approx((0.047, 0.017), abs=0.001)
 
 
 def ratios(name):
@@ -102,5 +111,19 @@ def test_peaks_of_radam_were_six_times_as_high():
 def test_the_recorded_tasks_are_in_the_benchmark():
     from autolrs.bench.tasks import TASKS
 
-    names = {row["task"] for name in ("usual-sgd-runs", "usual-sgd-searches") for row in read(name)}
+    names = {
+        row["task"].removesuffix(":plain") for name in ("usual-sgd-runs", "usual-sgd-searches") for row in read(name)
+    }
     assert names < TASKS.keys() and not any(TASKS[name].held_out for name in names)
+
+
+def test_sgd_ends_lower_where_a_network_had_died_and_about_the_same_elsewhere():
+    from autolrs.bench.tasks import TASKS
+
+    found = ratios("usual-sgd-products")
+    held = {task: ratio for task, ratio in found.items() if TASKS[task].held_out}
+    assert (len(held), together(held)) == (5, pytest.approx(0.951, abs=0.001))
+    assert held["cifar-deep-vgg-groupnorm-sgd"] == pytest.approx(0.762, abs=0.001)
+    assert max(found.values()) == held["cifar-post-norm-sgd"] == pytest.approx(1.030, abs=0.001)
+    others = [ratio for task, ratio in found.items() if task not in held]
+    assert sorted(others) == pytest.approx([0.954, 1.000, 1.001, 1.004], abs=0.001)
