@@ -230,11 +230,12 @@ residual-sgd and groupnorm-sgd have none yet. Not in the mean above. Two runs of
 Deep networks with norms on CIFAR-10 at 16x16, of which miniature runs learn little or nothing
 (`src/autolrs/bench/tasks/deep.py`). All but vgg-groupnorm are **held out** and were run once; six more tasks, on which
 it was looked at what is [usual](research-log.md#what-is-usual-of-sgd) of SGD, have no tuned rivals yet. The rival is a
-linear decay, tuned as above, on three seeds. Not in the mean above.
+linear decay, tuned as above, on three seeds. Not in the mean above. In the commit that their
+rows name, preact-plain and deeper-groupnorm have longer names.
 
 - **horizon** is 2 % below the tuned linear decay in the mean, below it on five tasks, and **10 % above it on
   separable**: two of its networks took what is usual, .03, where .25 is right.
-- **Before SGD had a usual LR** the same seeds of separable ended 3 % lower, those of deep-vgg-groupnorm 19 % higher,
+- **Before SGD had a usual LR** the same seeds of separable ended 3 % lower, those of deeper-groupnorm 19 % higher,
   those of post-norm and deep-perceptron as they do now (`peaks/usual-sgd-before.jsonl`).
 """,
         summed=True,

@@ -35,6 +35,6 @@ def test_what_sgds_usual_lr_did_to_them():
         assert len(runs) == 3
         found[task] = mean(row["test"] for row in runs) / mean(ends[task, row["seed"]]["test"] for row in runs)
     assert found.pop("cifar-separable-sgd") == pytest.approx(0.966, abs=0.001)
-    assert found.pop("cifar-deep-vgg-groupnorm-sgd") == pytest.approx(1.187, abs=0.001)
+    assert found.pop("cifar-deeper-groupnorm-sgd") == pytest.approx(1.187, abs=0.001)
     assert all(ratio == pytest.approx(1, abs=0.003) for ratio in found.values()) and len(found) == 2
     assert {ends["cifar-separable-sgd", seed]["peak"] for seed in (1, 2)} == {0.03}

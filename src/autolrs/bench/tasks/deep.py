@@ -165,8 +165,8 @@ DEEP = (
     job("deep-vgg-sgd", 1500, 64, lambda: vgg(nn.BatchNorm2d, DEEPER), much_momentum),
     job("vgg-plain-sgd", 1500, 64, lambda: vgg(nn.BatchNorm2d), no_momentum),
     job("separable-sgd", 1500, 64, separable_net, nesterov, held_out=True),
-    job("preact-groupnorm-plain-sgd", 1500, 64, lambda: residual_net(group_norm), no_momentum, held_out=True),
-    job("deep-vgg-groupnorm-sgd", 1500, 64, lambda: vgg(group_norm, DEEPER), much_momentum, held_out=True),
+    job("preact-plain-sgd", 1500, 64, lambda: residual_net(group_norm), no_momentum, held_out=True),
+    job("deeper-groupnorm-sgd", 1500, 64, lambda: vgg(group_norm, DEEPER), much_momentum, held_out=True),
     job("post-norm-sgd", 2000, 64, post_norm_transformer, momentum, held_out=True),
     job("deep-perceptron-sgd", 1500, 64, deep_perceptron, momentum, held_out=True),
 )
