@@ -109,3 +109,11 @@ def test_the_ratio_on_digits_cnn_is_known_to_two_per_cent():
     assert {method: len(all_) for method, all_ in tests.items()} == {"horizon": 199, "cosine": 199}
     errors = [stdev(all_) / mean(all_) / 199**0.5 for all_ in tests.values()]
     assert sum(error**2 for error in errors) ** 0.5 == pytest.approx(0.019, abs=0.001)
+
+
+def test_by_the_first_form_of_sgds_usual_lr_run_on_the_same_seeds_the_spread_was_wider():
+    first = read_rows(RESULTS / "retired" / "horizon-half-way-to-usual-sgd.jsonl")
+    ran = {(row["task"], row["seed"]) for row in first}
+    others = [row for row in ROWS if row["method"] != "horizon" or (row["task"], row["seed"]) not in ran]
+    found = summary(score([*others, *first]))["horizon"]
+    assert len(ran) == 40 and (found.ratio, found.spread) == pytest.approx((0.978, 1.042), abs=0.003)
