@@ -149,11 +149,12 @@ TAIL = """
   level on the second and ahead on all others.
 - **The spread over seeds** is 1.01 times that of the best tuned schedule in the geometric mean (column **spread
   ratio**), where tuned WSD has 1.07, linear .95 and cosine .90. The aim of 1.00 is **missed** by a hundredth, and by
-  the number of seeds the figure is known to .05. **It is not a blind one**: a first form of SGD's usual LR was run on the same 20 seeds of vgg16-cifar10 and resnet50-cifar10, had 1.04, and was changed afterwards
-  ([research log](research-log.md#what-is-usual-of-sgd); `retired/horizon-half-way-to-usual-sgd.jsonl`). With ten seeds
-  on slow tasks, and before SGD had a usual LR, it was 1.07. It is no wider (within 6 %) on ten tasks, up to 1.3 times
-  on the GRU, the Transformer, MLP and CNN, and 1.7 times on vgg16-cifar100. There the peaks make it; elsewhere they do not (with one peak a task for all seeds .98
-  would be left).
+  the number of seeds the figure is known to .05. **It is not a blind one**: a first form of SGD's usual LR was run on
+  the same 20 seeds of vgg16-cifar10 and resnet50-cifar10, had 1.04, and was changed afterwards ([research
+  log](research-log.md#what-is-usual-of-sgd); `retired/horizon-half-way-to-usual-sgd.jsonl`). With ten seeds on slow
+  tasks, and before SGD had a usual LR, it was 1.07. It is no wider (within 6 %) on ten tasks, up to 1.3 times on the
+  GRU, the Transformer, MLP and CNN, and 1.7 times on vgg16-cifar100. There the peaks make it; elsewhere they do not
+  (with one peak a task for all seeds .98 would be left).
 - **Averaging**, with the hold that goes with it, is worth 4 % in the mean (nothing on digits-cnn, 1 % on the GRU and
   vgg16-cifar100, 2 to 4 % on seven tasks, 6 % on fashion-vit, vgg16-cifar10 and resnet50-cifar10, 8 and 9 % on the
   Transformer and digits-mlp).
