@@ -9,17 +9,18 @@
     python tools/peaks.py held [HELD.jsonl]                               # what that is worth against no hold
     python tools/peaks.py warm WARMUPS.jsonl SHARE PEAK TASK[:CHANGE...] SEED ...  # held until half, so long a warm-up
     python tools/peaks.py warmed [WARMUPS.jsonl]                          # losses by warm-up and peak
+    python tools/peaks.py product PRODUCTS.jsonl RULE TASK[:CHANGE...] SEED ...    # whole runs of the product, named so
     python tools/peaks.py slow RAMPS.jsonl TASK[:CHANGE...] SEED ...      # slow ramps of several lengths
     python tools/peaks.py slowed [RAMPS.jsonl [RUNS.jsonl]]               # what a peak so far below their break loses
 
-CHANGE is `sgd`, `adam` or `adamw` (another optimizer), `b4` (batches four times as large), `t0.3` (fewer steps), or
-`plain` (no averaging). The rows behind docs/research-log.md, "A correction for each task" and "Holding the peak", are
-the defaults of `score`, `searched` and `held`; those of transformer-wmt14 are on the catalogues of one machine, which
-the task had before. Whole runs are recorded without a hold, but for those of
-`runs-short.jsonl`, which go with the searches of `searches-short.jsonl` ("Between the LRs that were tried"), and
-`warmups.jsonl` ("How long a warm-up"). `slow-ramps.jsonl` and `slow-runs.jsonl` (made by `warm`) are behind "The slow
-ramp"; the tasks had their first form then, whose columns differ by less than .1 % in size.
-`deep-searches.jsonl` and `deep-runs.jsonl` are behind "Deep falls"; not all of their tasks are in the benchmark.
+CHANGE is `sgd`, `adam` or `adamw` (another optimizer), `b4` (batches four times as large), `t0.3` (fewer steps),
+`x32` (so many times the loss, in training and validation) or `plain` (no averaging). The rows behind docs/research-
+log.md, "A correction for each task" and "Holding the peak", are the defaults of `score`, `searched` and `held`; those
+of transformer-wmt14 are on the catalogues of one machine, which the task had before. Whole runs are recorded without a
+hold, but for those of `runs-short.jsonl`, which go with the searches of `searches-short.jsonl` ("Between the LRs that
+were tried"), and `warmups.jsonl` ("How long a warm-up"). `slow-ramps.jsonl` and `slow-runs.jsonl` (made by `warm`) are
+behind "The slow ramp"; the tasks had their first form then, whose columns differ by less than .1 % in size. `deep-
+searches.jsonl` and `deep-runs.jsonl` are behind "Deep falls"; not all of their tasks are in the benchmark.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import json
 import math
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
@@ -84,9 +86,15 @@ def build(name: str, seed: int) -> tuple[Any, int, bool]:
             bundle.loader.batch_size = round(bundle.loader.batch_size * float(change[1:]))
         elif change.startswith("t"):
             steps = round(steps * float(change[1:]))
+        elif change.startswith("x"):
+            bundle.loss, bundle.evaluate = (_times(float(change[1:]), of) for of in (bundle.loss, bundle.evaluate))
         elif change != "plain":
             raise SystemExit(f"unknown change {change!r} in {name!r}")
     return bundle, steps, by_default(steps) and "plain" not in changes
+
+
+def _times(factor: float, measure: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: factor * measure(*arguments)
 
 
 def whole_run(
@@ -140,6 +148,21 @@ def search(name: str, seed: int) -> Row:
         "usual": state.settings.usual_lr,
         "peak": choose(state)[0],
     }
+
+
+def product(rule: str, name: str, seed: int) -> Row:
+    """What the strategy comes to in the whole: its peak, and the test loss after its run."""
+    from autolrs import AutoLRS
+    from autolrs.bench.methods._method import step
+
+    bundle, total, averaged = build(name, seed)
+    auto = AutoLRS(bundle.model, bundle.optimizer, total_steps=total, evaluate=bundle.evaluate, averaging=averaged)
+    for batch in auto.batches(bundle.loader):
+        bundle.advance(auto.committed_steps)
+        auto.step(step(bundle, bundle.optimizer, batch))
+    looks = auto.session.state.evaluations * auto.session.state.settings.evaluate_cost
+    cost, peak = (auto.raw_steps + looks) / total, max(segment.lr_end for segment in auto.schedule.segments)
+    return {"rule": rule, "task": name, "seed": seed, "peak": peak, "test": bundle.test(), "cost": cost}
 
 
 def record(name: str, seed: int) -> Row:
@@ -351,7 +374,7 @@ def read(path: Path) -> list[Row]:
 
 def main(arguments: list[str]) -> None:
     """The command line."""
-    if arguments[:1] in (["record"], ["search"], ["hold"], ["again"], ["warm"], ["slow"]):
+    if arguments[:1] in (["record"], ["search"], ["hold"], ["again"], ["warm"], ["product"], ["slow"]):
         import torch
 
         torch.set_num_threads(1)
@@ -401,6 +424,11 @@ def main(arguments: list[str]) -> None:
         for (task, seed), shares in warmed(read(Path(arguments[1]) if arguments[1:] else WARMUPS)).items():
             for share, losses in shares.items():
                 print(f"{task:26} seed {seed}, {share:4.0%}:", *(f"{p:.3g} {loss:.4g}," for p, loss in losses.items()))
+    elif arguments[:1] == ["product"] and len(arguments) > 4:
+        with Path(arguments[1]).open("a") as file:
+            for seed in map(int, arguments[4:]):
+                file.write(json.dumps(product(arguments[2], arguments[3], seed)) + "\n")
+                file.flush()
     elif arguments[:1] == ["slow"] and len(arguments) > 3:
         with Path(arguments[1]).open("a") as file:
             for seed in map(int, arguments[3:]):

@@ -18,13 +18,16 @@ from autolrs.core.strategies.horizon_minis import (
     outcomes,
     start,
 )
-from autolrs.core.strategies.horizon_peak import fell_deep, left, shortfalls
+from autolrs.core.strategies.horizon_peak import LONGER, centre, fell_deep, left, shortfalls
 from autolrs.core.strategies.horizon_plan import is_short, mini_steps
 from autolrs.core.strategies.horizon_ramp import SLOW, edge, further_ramps, landmark, search_interval
 from autolrs.core.strategies.horizon_rules import rules
 from autolrs.core.strategies.horizon_slow import slow_ramp
 
 SURELY = 10.0  # standard errors by which SGD came below its first losses; 6 at most where it unlearned mistakes alone
+WHOLE_MOMENTUM = 0.5  # of SGD's usual LR without averaging, which takes half of its momentum
+FAR_BELOW = 2.5  # octaves below what is usual of SGD: where one thing was learned alone; 2.2 where more was, and less
+USUAL_LOSSES = 0.1, 12.0  # at the start: of other ones, as sums over a batch, SGD's steps are so much larger or smaller
 PROMISING = 0.045  # of the progress: an edge this close to the best is extended
 
 
@@ -37,10 +40,23 @@ def responses(state: State) -> dict[int, float]:
 
 
 def answered(state: State) -> bool:
-    """Whether miniature runs tell where the peak is: some can be trusted, and they learned something."""
+    """Whether miniature runs tell where the peak is: some can be trusted, and they learned something of the whole."""
+    return _learned_enough(state) and not saw_one_thing(state)
+
+
+def _learned_enough(state: State) -> bool:
     trusted, kind = any(map(math.isfinite, responses(state).values())), rules(state.settings)
     surely = kind.ranked and (differ(state) or learned(state, SURELY))
     return trusted and learned(state) and (surely or _left_at_most(state, kind.learned))
+
+
+def saw_one_thing(state: State) -> bool:
+    """Whether SGD's miniature runs learned, but far below what is usual (or the interval's end, if that is lower): they
+    saw one thing, as how rare a class is, by LRs at which a whole run learns nothing else."""
+    if not (only_falls_back(state.settings) and falls_back_on_usual(state) and _learned_enough(state)):
+        return False
+    bearable = min(usual_of_sgd(state.settings), search_interval(state.settings)[1])
+    return octaves_between(landmark(state) * 2.0 ** centre(responses(state)), bearable) > FAR_BELOW
 
 
 def _left_at_most(state: State, share: float) -> bool:
@@ -79,7 +95,7 @@ def by_edge(state: State) -> bool:
         return False
     if not minis(state):
         return state.settings.proportional_steps or state.settings.trained_before
-    return learned_nothing(state) and not falls_back_on_usual(state.settings)
+    return learned_nothing(state) and not falls_back_on_usual(state)
 
 
 def learned_nothing(state: State) -> bool:
@@ -106,16 +122,24 @@ def leans_on_usual(settings: Settings) -> bool:
     return settings.usual_lr is not None and not settings.trained_before and not settings.proportional_steps
 
 
-def falls_back_on_usual(settings: Settings) -> bool:
+def falls_back_on_usual(state: State) -> bool:
     """Whether what is usual is the peak of a new network where miniature runs tell nothing: with SGD, too, if there
-    are norms, but for short runs, whose best peaks lie far apart."""
+    are norms, but for short runs, whose best peaks lie far apart, and losses of another scale."""
+    settings = state.settings
     as_well = only_falls_back(settings) and settings.usual_lr is not None and not settings.trained_before
-    return leans_on_usual(settings) or (as_well and not is_short(settings))
+    usual_loss = USUAL_LOSSES[0] <= start(state) <= USUAL_LOSSES[1]
+    return leans_on_usual(settings) or (as_well and not is_short(settings) and usual_loss)
 
 
 def only_falls_back(settings: Settings) -> bool:
     """Whether what is usual has no say but that: with SGD, of which miniature runs that tell the peak know more."""
     return settings.proportional_steps and settings.normalised
+
+
+def usual_of_sgd(settings: Settings) -> float:
+    """What SGD usually wants of a longer run: less without averaging, which takes half of its momentum."""
+    assert settings.usual_lr is not None
+    return settings.usual_lr * LONGER * (1.0 if settings.averaging else WHOLE_MOMENTUM)
 
 
 def usual_octave(state: State) -> int | None:
@@ -149,4 +173,8 @@ def inside(state: State, octave: int) -> bool:
 
 
 def octave_of(lr: float, mark: float) -> int:
-    return round(math.log2(lr / mark))
+    return round(octaves_between(mark, lr))
+
+
+def octaves_between(low: float, high: float) -> float:
+    return math.log2(high / low)

@@ -24,6 +24,8 @@ from autolrs.core.strategies.horizon_answers import (
     only_falls_back,
     ramps_asked,
     responses,
+    saw_one_thing,
+    usual_of_sgd,
     went_deep,
 )
 from autolrs.core.strategies.horizon_minis import lowest, minis, outcomes, same_scale, start
@@ -47,7 +49,6 @@ RAMP_ONLY = -2.75  # octaves from the landmark where nothing else is known: best
 BELOW_EDGE = -4.5  # octaves, where miniature runs tell nothing: best in the mean of development tasks at 600 steps
 BELOW_EDGE_SLOWLY = -3.5  # the same after the longest warm-up
 BELOW_EDGE_TRAINED = -6.0  # the same of a network that was trained before, but for SGD's: what it knows breaks sooner
-WHOLE_MOMENTUM = 0.5  # of SGD's usual LR without averaging, which takes half of its momentum
 HALF = 0.5  # of the progress: an LR that falls short by more in miniature is no good
 
 
@@ -146,6 +147,9 @@ def _without_answer(state: State) -> tuple[float, str]:
         what = "no miniature run " + ("has its LR inside the interval" if affordable else "is affordable")
     elif not math.isfinite(lowest(state)):
         what, octaves = f"all {len(runs)} miniature runs diverged", min(octave_of(p.lr, mark) for p in runs) - 3
+    elif saw_one_thing(state):
+        octaves = round(centre(responses(state)), 1)
+        what = f"{len(runs)} miniature runs did best far below what is usual, where little is learned but one thing"
     else:
         what, octaves = f"{len(runs)} miniature runs brought the loss down by too little to tell", START
     if by_edge(state):
@@ -174,7 +178,7 @@ def _towards_usual(state: State, found: float) -> tuple[float, str]:
     """
     settings = state.settings
     short, told, leans = is_short(settings), answered(state), leans_on_usual(settings)
-    nothing = falls_back_on_usual(settings) and learned_nothing(state)
+    nothing = falls_back_on_usual(state) and learned_nothing(state)
     if settings.usual_lr is None or (only_falls_back(settings) and not nothing):
         return found, ""
     if by_edge(state) and is_fine_tuned(settings):
@@ -188,7 +192,7 @@ def _towards_usual(state: State, found: float) -> tuple[float, str]:
         return found, ""
     else:
         target = usual if short else usual_of_longer(usual, fall(start(state), lowest(state)) if told else 0.0)
-        target *= WHOLE_MOMENTUM if only_falls_back(settings) and not settings.averaging else 1.0
+        target = usual_of_sgd(settings) if only_falls_back(settings) else target
         known = "so short a search knows little" if short else "miniature runs see the beginning alone"
         peak = target if nothing else half_way(found, target)
     whole, peak = peak == target, _within(peak, *search_interval(settings))
