@@ -85,10 +85,10 @@ def test_an_interval_that_ends_below_what_is_usual_is_searched_all_the_same(octa
     assert octave or choose(known)[0] == pytest.approx(1e-3)
 
 
-@pytest.mark.parametrize(("scale", "usual"), [(0.04, False), (0.06, True), (5.9, True), (6.1, False), (64.0, False)])
+@pytest.mark.parametrize(("scale", "usual"), [(1e-3, True), (5.9, True), (6.1, False), (64.0, False)])
 @pytest.mark.parametrize("minis", [NOTHING, LEARNED])
-def test_nothing_is_usual_of_losses_on_another_scale(scale, usual, minis):
-    """As of the sum over a batch, whose gradients are so much larger; the ramps know where that breaks."""
+def test_nothing_is_usual_of_losses_that_may_be_sums(scale, usual, minis):
+    """Over a batch, say, with gradients that are so much larger; the ramps know where that breaks."""
     lr = 2 * middle(LEARNED) * 2.0**8
     state, unknown = sgd(minis, lr, scale=scale), sgd(minis, scale=scale)
     assert (choose(state) == choose(unknown)) == (not usual)

@@ -27,7 +27,7 @@ from autolrs.core.strategies.horizon_slow import slow_ramp
 SURELY = 10.0  # standard errors by which SGD came below its first losses; 6 at most where it unlearned mistakes alone
 WHOLE_MOMENTUM = 0.5  # of SGD's usual LR without averaging, which takes half of its momentum
 FAR_BELOW = 2.5  # octaves below what is usual of SGD: where one thing was learned alone; 2.2 where more was, and less
-USUAL_LOSSES = 0.1, 12.0  # at the start: of other ones, as sums over a batch, SGD's steps are so much larger or smaller
+LARGEST_MEAN = 12.0  # at the start: e^12 classes; what begins higher may be a sum over a batch, with gradients to match
 PROMISING = 0.045  # of the progress: an edge this close to the best is extended
 
 
@@ -124,11 +124,10 @@ def leans_on_usual(settings: Settings) -> bool:
 
 def falls_back_on_usual(state: State) -> bool:
     """Whether what is usual is the peak of a new network where miniature runs tell nothing: with SGD, too, if there
-    are norms, but for short runs, whose best peaks lie far apart, and losses of another scale."""
+    are norms, but for short runs, whose best peaks lie far apart, and losses that may be sums."""
     settings = state.settings
     as_well = only_falls_back(settings) and settings.usual_lr is not None and not settings.trained_before
-    usual_loss = USUAL_LOSSES[0] <= start(state) <= USUAL_LOSSES[1]
-    return leans_on_usual(settings) or (as_well and not is_short(settings) and usual_loss)
+    return leans_on_usual(settings) or (as_well and not is_short(settings) and abs(start(state)) <= LARGEST_MEAN)
 
 
 def only_falls_back(settings: Settings) -> bool:
