@@ -1,0 +1,133 @@
+"""What docs/research-log.md says in "What a constant answer leaves", from the recorded searches and whole runs."""
+
+from __future__ import annotations
+
+import math
+import runpy
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autolrs.bench.tasks import TASKS
+from autolrs.core.strategies.horizon_answers import FAR_BELOW
+from autolrs.core.strategies.horizon_peak import centre, shortfalls
+
+PEAKS = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "peaks.py"))
+
+
+def read(name):
+    return PEAKS["read"](PEAKS["RESULTS"] / f"constant-{name}.jsonl")
+
+
+def lost_at():
+    """Task -> a function: peak -> log of the loss there over that at the best peak, in the mean over whole runs; below
+    the lowest peak as it goes down to it."""
+    ends, found = defaultdict(lambda: defaultdict(list)), {}
+    for row in read("runs"):
+        ends[row["task"]][row["peak"]].append(math.log(row["test"]))
+    for task, peaks in ends.items():
+        octaves, losses = np.log2(sorted(peaks)), np.array([np.mean(peaks[peak]) for peak in sorted(peaks)])
+
+        def lost(peak, x=octaves, y=losses):
+            below = max(x[0] - math.log2(peak), 0.0) * (y[0] - y[1]) / (x[1] - x[0])
+            return float(np.interp(math.log2(peak), x, y) + below - y.min())
+
+        found[task] = lost
+    return found
+
+
+LOST = lost_at()
+SEARCHES = [row for row in read("searches") if row["task"] in LOST]
+WITH_NORMS = [row for row in SEARCHES if row["usual"] and not row["task"].endswith(":adamw")]
+
+
+def lost(peak, rows=WITH_NORMS):
+    found = defaultdict(list)
+    for row in rows:
+        found[row["task"]].append(LOST[row["task"]](peak(row)))
+    return {task: float(np.mean(all_)) for task, all_ in found.items()}
+
+
+def search(row):
+    return row["peak"]
+
+
+def usual(row):
+    return row["usual"] / 2
+
+
+def half_way(row):
+    return PEAKS["after_deep_fall"](row["peak"], usual(row), math.inf)
+
+
+def however_far(row):
+    return math.sqrt(row["peak"] * usual(row))
+
+
+def from_octaves_below(octaves):
+    def peak(row):
+        losses = {
+            round(math.log2(lr / row["landmark"])): math.inf if loss is None else loss for lr, loss in row["minis"]
+        }
+        middle = row["landmark"] * 2.0 ** centre(shortfalls(losses, row["start"]))
+        return usual(row) if math.log2(usual(row) / middle) > octaves else row["peak"]
+
+    return peak
+
+
+def mean(found):
+    return float(np.mean([*found.values()]))
+
+
+def test_far_below_what_is_usual_that_is_better_than_the_search():
+    assert FAR_BELOW == 2.5 and len({row["task"] for row in WITH_NORMS}) == 9
+    by = [mean(lost(from_octaves_below(octaves))) for octaves in (2.0, FAR_BELOW, 3.0, 4.0)]
+    assert by == pytest.approx([0.026, 0.023, 0.023, 0.036], abs=0.001)
+    others = [mean(lost(peak)) for peak in (search, usual, half_way, however_far)]
+    assert others == pytest.approx([0.163, 0.030, 0.157, 0.068], abs=0.001)
+
+
+def test_rare_classes_with_norms_failed_and_no_others():
+    found = lost(search)
+    rare = {task: found.pop(f"prior-rare-{task}-sgd") for task in ("batchnorm", "groupnorm", "transformer")}
+    assert min(rare.values()) > 0.14 and max(found.values()) < 0.044
+    without = lost(search, [row for row in SEARCHES if row["usual"] is None])
+    assert sorted(without.values()) == pytest.approx([0.014, 0.050], abs=0.001)
+    adamw = lost(search, [row for row in SEARCHES if row["task"].endswith(":adamw")])
+    assert len(adamw) == 4 and max(adamw.values()) < 0.056
+    peaks = [
+        row["peak"] for row in WITH_NORMS if row["task"] in ("prior-rare-batchnorm-sgd", "prior-rare-groupnorm-sgd")
+    ]
+    assert max(peaks) < 0.00055
+
+
+def products():
+    """Task -> the loss by the rule of now over that by the one before, in the geometric mean over seeds."""
+    ends, found = {(row["rule"], row["task"], row["seed"]): row["test"] for row in read("products")}, defaultdict(list)
+    for (rule, task, seed), test in ends.items():
+        if rule == "now":
+            found[task].append(math.log(test / ends["before", task, seed]))
+    return {task: math.exp(np.mean(all_)) for task, all_ in found.items()}
+
+
+def test_whole_runs_of_the_product_end_lower():
+    found = {task.removeprefix("prior-").removesuffix("-sgd"): ratio for task, ratio in products().items()}
+    expected = {"rare-batchnorm": 0.61, "rare-groupnorm": 0.49, "rare-transformer": 0.91}
+    held_out = {"rare-residual": 0.93, "rare-deep": 0.96, "hundred-deeper": 1.0, "ink": 1.0}
+    assert all(TASKS[f"prior-{task}-sgd"].held_out for task in held_out)
+    for task, ratio in {**expected, **held_out}.items():
+        assert found[task] == pytest.approx(ratio, abs=0.005), task
+    assert max(row["cost"] for row in read("products")) < 1.151
+
+
+def test_sums_over_a_batch_go_by_the_edge_of_divergence():
+    ends = defaultdict(list)
+    for row in read("products"):
+        if row["task"].endswith(":x32"):
+            ends[row["task"].removesuffix("-sgd:x32"), row["rule"]].append(row["test"])
+    names = [f"cifar-{name}" for name in ("vgg-groupnorm", "preact-groupnorm", "transformer", "deep-vgg")]
+    before, now = ([np.mean(ends[name, rule]) for name in names] for rule in ("before", "now"))
+    assert before == pytest.approx([1.81, 1.33, 1.36, 1.15], abs=0.006)
+    assert now == pytest.approx([1.45, 1.24, 1.24, 1.15], abs=0.006)
