@@ -131,3 +131,37 @@ def test_sums_over_a_batch_go_by_the_edge_of_divergence():
     before, now = ([np.mean(ends[name, rule]) for name in names] for rule in ("before", "now"))
     assert before == pytest.approx([1.81, 1.33, 1.36, 1.15], abs=0.006)
     assert now == pytest.approx([1.45, 1.24, 1.24, 1.15], abs=0.006)
+
+
+def test_vgg16_cifar100_wants_less_than_is_usual_after_the_longest_warm_up_too():
+    ends = {(row["warmup"], row["peak"], row["seed"]): row["test"] for row in read("vgg16-cifar100")}
+    after = [np.mean([ends[0.3, peak, seed] for seed in (201, 202, 203, 204)]) for peak in (0.0075, 0.015, 0.03, 0.06)]
+    assert after == pytest.approx([1.34, 1.30, 1.40, 1.53], abs=0.006)
+    both = [(peak, seed) for warmup, peak, seed in ends if warmup == 0.15]
+    lower = [1 - ends[0.3, peak, seed] / ends[0.15, peak, seed] for peak, seed in both]
+    assert len(both) == 6 and np.mean(lower) == pytest.approx(0.036, abs=0.001) and min(lower) > 0.02
+
+
+def test_a_longer_warm_up_does_nothing_for_them():
+    ends, found = {}, defaultdict(list)
+    for row in PEAKS["read"](PEAKS["RESULTS"] / "norms-warmups.jsonl"):
+        ends.setdefault((row["task"], row["seed"]), []).append((row["warmup"], row["test"]))
+    for (task, _), ((own, before), (longer, after)) in ends.items():
+        assert own < longer == 0.3
+        found[task].append(math.log(after / before))
+    changes = [np.mean(all_) for all_ in found.values()]
+    assert len(changes) == 12 and np.mean(changes) == pytest.approx(-0.003, abs=0.0005)
+    assert (min(changes), max(changes)) == pytest.approx((-0.044, 0.016), abs=0.001)
+    assert np.mean(found["fashion-cnn"]) == max(changes)
+
+
+def test_slow_ramps_that_had_not_broken_tell_the_peak_no_worse():
+    lost, losses = PEAKS["lost_at"](PEAKS["read"](PEAKS["SLOW_RUNS"])), defaultdict(list)
+    for row in PEAKS["read"](PEAKS["RAMPS"]):
+        for ramp in row["ramps"]:
+            if (ramp["steps"], ramp["octaves"]) == (40, 8):
+                found = PEAKS["breaks"](ramp)
+                lost_there = np.interp(math.log2(found) - 2.25, *lost[row["task"]])
+                losses[found > 0.999 * ramp["lrs"][1]].append(lost_there)
+    assert [len(losses[unbroken]) for unbroken in (True, False)] == [18, 90]
+    assert [np.mean(losses[unbroken]) for unbroken in (True, False)] == pytest.approx([0.118, 0.229], abs=0.002)
