@@ -204,7 +204,7 @@ def test_given_interval_is_respected():
 
 
 class Diverging(SimulatedHost):
-    """Every LR above `limit` gives a loss that is not finite from the second step on."""
+    """Every LR above `limit` gives a loss that is not finite."""
 
     limit = 0.0
 
@@ -213,18 +213,47 @@ class Diverging(SimulatedHost):
         return loss if self.lr <= self.limit else math.nan
 
 
-@pytest.mark.parametrize("limit", [0.0, 1e-5, 1e-3])
-def test_diverging_lrs_are_aborted_and_never_chosen(limit):
-    host = Diverging()
-    host.limit = limit
+def begun(host):
     session = Session(host, Settings.make(total_steps=3000, strategy="horizon"), Horizon(), stream=host.stream)
     events = []
     session.listeners.append(events.append)
+    return session, events
+
+
+@pytest.mark.parametrize("limit", [1e-5, 1e-3])
+def test_diverging_lrs_are_aborted_and_never_chosen(limit):
+    host = Diverging()
+    host.limit = limit
+    session, events = begun(host)
     state = drive(session, host)
     assert state.committed_steps == 3000
     assert any(isinstance(e, Aborted) for e in events)
-    if limit:
-        assert max(state.schedule.lrs()) <= limit
+    assert max(state.schedule.lrs()) <= limit
+
+
+def test_a_loss_that_is_not_finite_before_the_first_update_is_an_error():
+    host = Diverging()
+    session, _ = begun(host)
+    with pytest.raises(ValueError, match=r"the loss is nan before the first update .* broke 5 times, down to an LR of"):
+        drive(session, host)
+    assert session.committed_steps == 0
+
+
+def test_where_every_lr_diverges_the_run_goes_on_with_a_warning():
+    class FromTheSecondStep(Diverging):
+        def step(self):
+            first = session.command_steps == 0
+            loss = super().step()
+            return 2.0 if first else loss
+
+    host = FromTheSecondStep()
+    session, events = begun(host)
+    message = "training broke 5 times: the LR is not what does it, so from step 0 on nothing is undone"
+    with pytest.warns(RuntimeWarning, match=message):
+        state = drive(session, host)
+    assert state.committed_steps == 3000
+    assert any(isinstance(e, Aborted) for e in events)
+    assert message in [e.message for e in events if isinstance(e, Noted)]
 
 
 CURVES = [(-2, 1.0, *np.linspace(1.9, 1.05, 8)), (-3, 1.01, *np.linspace(1.9, 1.06, 8)), (-1, 1.2, *[1.5] * 8)]

@@ -1,4 +1,4 @@
-"""What is usual of SGD in a network with norms is the peak where miniature runs tell nothing, and has no other say."""
+"""What is usual of SGD in a network with norms is the peak where miniature runs tell nothing."""
 
 from __future__ import annotations
 
