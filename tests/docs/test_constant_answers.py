@@ -6,10 +6,13 @@ import math
 import runpy
 from collections import defaultdict
 from pathlib import Path
+from statistics import fmean, geometric_mean
 
 import numpy as np
 import pytest
 
+from autolrs.bench.runner import read_rows
+from autolrs.bench.score import score
 from autolrs.bench.tasks import TASKS
 from autolrs.core.strategies.horizon_answers import FAR_BELOW
 from autolrs.core.strategies.horizon_peak import centre, shortfalls
@@ -165,3 +168,24 @@ def test_slow_ramps_that_had_not_broken_tell_the_peak_no_worse():
                 losses[found > 0.999 * ramp["lrs"][1]].append(lost_there)
     assert [len(losses[unbroken]) for unbroken in (True, False)] == [18, 90]
     assert [np.mean(losses[unbroken]) for unbroken in (True, False)] == pytest.approx([0.118, 0.229], abs=0.002)
+
+
+def test_against_a_tuned_linear_decay():
+    rows = read_rows(PEAKS["RESULTS"].parent / "priors.jsonl")
+    ours = {one.task: one for one in score(rows) if one.method == "horizon"}
+    ratios = {task: one.ratio for task, one in ours.items()}
+    worst = ratios["prior-hundred-deeper-sgd"]
+    assert len(ratios) == 8 and worst == pytest.approx(1.085, abs=0.003)
+    assert [sum(ratio < bound for ratio in ratios.values()) for bound in (0.93, 0.99, 1.0)] == [0, 7, 7]
+    held_out = [ratio for task, ratio in ratios.items() if TASKS[task].held_out]
+    assert len(held_out) == 4 and geometric_mean(held_out) == pytest.approx(0.98, abs=0.003)
+    assert geometric_mean(ratios.values()) == pytest.approx(0.974, abs=0.001)
+    assert max(one.cost for one in ours.values()) < 1.15
+    low = [row for row in rows if row["method"] == "horizon" and row["peak"] < 0.01]
+    others = {
+        row["task"]: [x["test"] for x in rows if x not in low and (x["task"], x["method"]) == (row["task"], "horizon")]
+        for row in low
+    }
+    more = sorted(row["test"] / fmean(others[row["task"]]) for row in low)
+    assert [all("rare-" in task for task in others), len(more)] == [True, 4]
+    assert more == pytest.approx([1.04, 1.08, 1.14, 1.17], abs=0.006)
