@@ -13,7 +13,7 @@
     python tools/peaks.py slow RAMPS.jsonl TASK[:CHANGE...] SEED ...      # slow ramps of several lengths
     python tools/peaks.py slowed [RAMPS.jsonl [RUNS.jsonl]]               # what a peak so far below their break loses
 
-CHANGE is `sgd`, `adam` or `adamw` (another optimizer), `b4` (batches four times as large), `t0.3` (fewer steps),
+CHANGE is `sgd`, `adam`, `adamw`, `rmsprop`, `rmsprop9` or `adagrad` (another optimizer), `b4` (batches four times as large), `t0.3` (fewer steps),
 `x32` (so many times the loss, in training and validation) or `plain` (no averaging). The rows behind docs/research-
 log.md, "A correction for each task" and "Holding the peak", are the defaults of `score`, `searched` and `held`; those
 of transformer-wmt14 are on the catalogues of one machine, which the task had before. Whole runs are recorded without a
@@ -77,6 +77,9 @@ def build(name: str, seed: int) -> tuple[Any, int, bool]:
     optimizers = {
         "sgd": lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9),
         "adam": lambda weights: torch.optim.Adam(weights, lr=1e-3),
+        "rmsprop": lambda weights: torch.optim.RMSprop(weights),
+        "rmsprop9": lambda weights: torch.optim.RMSprop(weights, momentum=0.9),
+        "adagrad": lambda weights: torch.optim.Adagrad(weights),
         "adamw": lambda weights: torch.optim.AdamW(weights, lr=1e-3, weight_decay=0.05),
     }
     for change in changes:

@@ -119,6 +119,7 @@ class Settings:
     usual_lr: float | None = None  # what the optimizer usually wants of such a model in a short run; half in longer
     proportional_steps: bool = False  # to gradients, as SGD's: it has a slow ramp; known in PyTorch and Keras
     rectified: float | None = None  # RAdam's second beta: its first steps are small; seen in PyTorch
+    uncorrected: float | None = None  # what RMSprop keeps of squares, 1 of Adagrad: its first steps are large; seen too
     normalised: bool = False  # the network has norms: SGD bears more, and no slow ramp; seen by the adapters
     trained_before: bool = False  # the network: fine-tuning wants lower peaks; the adapters see it by its norms
     evaluate_cost: float | None = None  # steps' worth of one `evaluate`; None weighs it by its data, or else is 10 / 3
@@ -198,6 +199,8 @@ class Settings:
             _check_float("usual_lr", self.usual_lr, 0, math.inf)
         if self.rectified is not None:
             _check_float("rectified", self.rectified, 0, 1, low_open=False)
+        if self.uncorrected is not None and self.uncorrected != 1:
+            _check_float("uncorrected", self.uncorrected, 0, 1, low_open=False)
         if self.evaluate_cost is not None:
             _check_float("evaluate_cost", self.evaluate_cost, 0, math.inf, low_open=False)
         if self.keep_best not in (True, False, "auto"):

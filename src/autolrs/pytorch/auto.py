@@ -30,7 +30,7 @@ from autolrs.pytorch.batch import clone_batch, size_of_batch
 from autolrs.pytorch.per_rank import gathered, own
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, read_losses, scalar
-from autolrs.pytorch.usual import normalised, proportional_steps, rectified, trained_before, usual_lr
+from autolrs.pytorch.usual import normalised, proportional_steps, rectified, trained_before, uncorrected, usual_lr
 from autolrs.pytorch.weigh import Weigher
 from autolrs.run.averages import goes_into, hand_over
 from autolrs.run.comm import LostRankError, agree, average, first
@@ -288,8 +288,8 @@ class AutoLRS(Facade):
         saved = State.from_json(state_dict["session"]["state"])
         # What model and optimizer say is only remembered. An extended run's budget is the checkpoint's, and by default
         # averaging, with all that goes with it, depends on the budget.
-        remembered = {"base_lr", "usual_lr", "proportional_steps", "rectified", "normalised", "trained_before"}
-        remembered |= {"total_steps"} | {"averaging", *AVERAGING_DEFAULTS} - self._given
+        remembered = {"base_lr", "usual_lr", "proportional_steps", "rectified", "uncorrected", "normalised"}
+        remembered |= {"trained_before"} | {"total_steps"} | {"averaging", *AVERAGING_DEFAULTS} - self._given
         given = {k: v for k, v in self.settings.to_dict().items() if k not in remembered}
         if given["evaluate_cost"] is None:  # the checkpoint's may have been weighed
             del given["evaluate_cost"]
@@ -474,7 +474,7 @@ class AutoLRS(Facade):
 
 def _defaults(optimizer: torch.optim.Optimizer, total_steps: int | None) -> dict[str, Any]:
     """Here and not in the core: other adapters ask other things of their frameworks, or leave some of it to these."""
-    known: dict[str, Any] = {"keep_best": "auto", "rectified": rectified(optimizer)}
+    known: dict[str, Any] = {"keep_best": "auto", "rectified": rectified(optimizer), "uncorrected": uncorrected(optimizer)}
     if "train_mode" in optimizer.param_groups[0]:  # Schedule-Free averages itself, and wants no decay
         return {"averaging": False, "decay_to": 1.0, **known}
     averages = averaging.by_default(total_steps)

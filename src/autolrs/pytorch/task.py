@@ -18,7 +18,7 @@ from autolrs.pytorch.averaging import Averager
 from autolrs.pytorch.batch import clone_batch, part_of_batch, size_of_batch
 from autolrs.pytorch.rng import LoaderRng
 from autolrs.pytorch.state import TorchHost, read_losses, scalar
-from autolrs.pytorch.usual import normalised, proportional_steps, rectified, trained_before, usual_lr
+from autolrs.pytorch.usual import normalised, proportional_steps, rectified, trained_before, uncorrected, usual_lr
 from autolrs.run.replay import Batches
 
 
@@ -55,7 +55,7 @@ class TorchTask(TorchHost):
         self.base_lr = float(optimizer.param_groups[0]["lr"])
         self.usual_lr = usual_lr(model, optimizer)
         self.proportional_steps = proportional_steps(optimizer)
-        self.rectified = rectified(optimizer)
+        self.rectified, self.uncorrected = rectified(optimizer), uncorrected(optimizer)
         self.normalised = normalised(model)
         self.trained_before = trained_before(model)
         self.stream = self._batches(1 << 30, lambda message: None)

@@ -18,12 +18,27 @@ def proportional_steps(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def rectified(optimizer: torch.optim.Optimizer) -> float | None:
-    """The second beta of RAdam, whose first steps are small (`core/rectified.py`); None for all others.
+    """The second beta of RAdam, whose first steps are small (`core/first_steps.py`); None for all others.
 
     By name, since several libraries have one.
     """
     known = type(optimizer).__name__ in RECTIFIED and "betas" in optimizer.param_groups[0]
     return float(optimizer.param_groups[0]["betas"][1]) if known else None
+
+
+def uncorrected(optimizer: torch.optim.Optimizer) -> float | None:
+    """What RMSprop keeps of its squares from step to step, 1 of Adagrad, whose first steps are large (`core/
+    first_steps.py`); None for all others.
+
+    >>> weights = [nn.Parameter(torch.zeros(1))]
+    >>> [uncorrected(make(weights)) for make in (torch.optim.RMSprop, torch.optim.Adagrad, torch.optim.Adam)]
+    [0.99, 1.0, None]
+    """
+    group = optimizer.param_groups[0]
+    if type(optimizer) is torch.optim.RMSprop:
+        return float(group["alpha"])
+    whole = type(optimizer) is torch.optim.Adagrad and not group["initial_accumulator_value"]
+    return 1.0 if whole else None
 
 
 def usual_lr(model: nn.Module, optimizer: torch.optim.Optimizer) -> float | None:

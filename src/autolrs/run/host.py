@@ -41,8 +41,8 @@ class PortableHost(TrainingHost, Protocol):
     """A training host whose state can travel: what a worker of a parallel run is made of (`run/worker.py`).
 
     It may also have `stream` (its data as a `Stream`, used with `replay`), `validation` (True if `evaluate` is the
-    user's), `base_lr` (the optimizer's own LR), `usual_lr`, `proportional_steps`, `rectified`, `normalised` and
-    `trained_before` (see the settings), `read(losses) -> floats`, and `prepare(settings, note)`, called once, before
+    user's), `base_lr` (the optimizer's own LR), `usual_lr`, `proportional_steps`, `rectified`, `uncorrected`,
+    `normalised` and `trained_before` (see the settings), `read(losses) -> floats`, and `prepare(settings, note)`, called once, before
     all else. To train with others: `check_split(ranks)`, which may raise beforehand, and `spread(rank, ranks, wrap)`,
     after which a step is this rank's share of one (`pytorch/task.py`).
 

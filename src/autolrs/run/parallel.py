@@ -158,6 +158,7 @@ class Driver:
                 usual_lr=settings.usual_lr or first.usual_lr,
                 proportional_steps=settings.proportional_steps or first.proportional_steps,
                 rectified=settings.rectified or first.rectified,
+                uncorrected=settings.uncorrected or first.uncorrected,
                 normalised=settings.normalised or first.normalised,
                 trained_before=settings.trained_before or first.trained_before,
             )

@@ -53,6 +53,7 @@ class Introduction:
     usual_lr: float | None = None
     proportional_steps: bool = False
     rectified: float | None = None
+    uncorrected: float | None = None
     normalised: bool = False
     trained_before: bool = False
     averages: bool = False
@@ -75,8 +76,9 @@ class Worker:
         def says(name: str) -> bool:
             return bool(getattr(host, name, False))
 
-        base_lr, usual_lr, rectified = (getattr(host, name, None) for name in ("base_lr", "usual_lr", "rectified"))
-        known = usual_lr, says("proportional_steps"), rectified, says("normalised"), says("trained_before")
+        base_lr, usual_lr = getattr(host, "base_lr", None), getattr(host, "usual_lr", None)
+        first_steps = getattr(host, "rectified", None), getattr(host, "uncorrected", None)
+        known = usual_lr, says("proportional_steps"), *first_steps, says("normalised"), says("trained_before")
         averages = getattr(host, "averager", None) is not None
         return Introduction(says("validation"), base_lr, host.dumps(), *known, averages)
 

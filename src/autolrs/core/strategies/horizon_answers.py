@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 from autolrs.core.engine import State
+from autolrs.core.first_steps import in_run
 from autolrs.core.interval import is_sweep
-from autolrs.core.rectified import in_run
 from autolrs.core.settings import Settings
 from autolrs.core.strategies.horizon_minis import (
     differ,
@@ -150,14 +150,14 @@ def usual_octave(state: State) -> int | None:
 
 
 def grown_in_miniature(settings: Settings) -> float:
-    """How large the optimizer's steps are in a miniature run: RAdam's are small; 1 of others."""
-    return in_run(mini_steps(settings), settings.rectified)
+    """How large the optimizer's steps are in a miniature run: RAdam's are small, Adagrad's large; 1 of most."""
+    return in_run(mini_steps(settings), settings)
 
 
 def grown_in_run(settings: Settings) -> float:
     """The same of the whole run."""
     assert settings.total_steps is not None
-    return in_run(settings.total_steps, settings.rectified)
+    return in_run(settings.total_steps, settings)
 
 
 def ramps_asked(state: State) -> int:

@@ -167,7 +167,8 @@ def _without_answer(state: State) -> tuple[float, str]:
 def _grown(settings: Settings, peak: float) -> tuple[float, str]:
     """The peak by which steps of the whole run are as large as those of miniature runs were; and that in words."""
     times = grown_in_miniature(settings) / grown_in_run(settings)
-    return peak * times, "" if times == 1 else f", x {times:.2g} since the optimizer's steps are still small there"
+    size = "small" if times < 1 else "large"
+    return peak * times, "" if times == 1 else f", x {times:.2g} since the optimizer's steps are still {size} there"
 
 
 def _towards_usual(state: State, found: float) -> tuple[float, str]:
