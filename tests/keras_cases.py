@@ -404,20 +404,34 @@ def case_the_usual_lr_of_adam_is_known_by_the_layers():
     assert [usual_lr(normed, keras.optimizers.SGD(momentum=momentum)) for momentum in (0.0, 0.9)] == [0.6, 0.06]
 
 
-def case_a_run_with_adam_goes_by_the_usual_lr():
-    def known(optimizer, **more):
-        model = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(3)])
-        model.compile(optimizer, make().loss)
-        auto = callback(HORIZON, **more)
-        model.fit(X, Y, epochs=1, callbacks=[auto], **FIT)
-        return auto.session.state.settings.usual_lr
-
+def settings_of_a_run(optimizer, **more):
+    model = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(3)])
+    model.compile(optimizer, make().loss)
+    auto = callback(HORIZON, **more)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # `fit` ends early
-        assert known(keras.optimizers.Adam(1e-3)) == 0.133 and known(keras.optimizers.SGD(1e-3)) is None
-        assert known(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(1e-3))) == 0.133
-        assert known(keras.optimizers.Adam(1e-3), usual_lr=0.02) == 0.02
-        assert known(keras.optimizers.Adam(1e-3), usual_lr=None) is None
+        model.fit(X, Y, epochs=1, callbacks=[auto], **FIT)
+    return auto.session.state.settings
+
+
+def case_a_run_with_adam_goes_by_the_usual_lr():
+    def known(optimizer, **more):
+        return settings_of_a_run(optimizer, **more).usual_lr
+
+    assert known(keras.optimizers.Adam(1e-3)) == 0.133 and known(keras.optimizers.SGD(1e-3)) is None
+    assert known(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(1e-3))) == 0.133
+    assert known(keras.optimizers.Adam(1e-3), usual_lr=0.02) == 0.02
+    assert known(keras.optimizers.Adam(1e-3), usual_lr=None) is None
+
+
+def case_it_is_known_whose_first_steps_are_large():
+    def known(optimizer, **more):
+        return settings_of_a_run(optimizer, **more).uncorrected
+
+    assert known(keras.optimizers.RMSprop(1e-3)) == 0.9 and known(keras.optimizers.RMSprop(1e-3, rho=0.99)) == 0.99
+    assert known(keras.optimizers.RMSprop(1e-3), uncorrected=None) is None
+    assert known(keras.optimizers.Adagrad(1e-3, initial_accumulator_value=0.0)) == 1.0
+    assert known(keras.optimizers.Adagrad(1e-3)) is None and known(keras.optimizers.Adam(1e-3)) is None
 
 
 def case_a_loss_that_is_not_finite_undoes_the_stretch():

@@ -13,8 +13,9 @@
     python tools/peaks.py slow RAMPS.jsonl TASK[:CHANGE...] SEED ...      # slow ramps of several lengths
     python tools/peaks.py slowed [RAMPS.jsonl [RUNS.jsonl]]               # what a peak so far below their break loses
 
-CHANGE is `sgd`, `adam`, `adamw`, `rmsprop`, `rmsprop9` or `adagrad` (another optimizer), `b4` (batches four times as large), `t0.3` (fewer steps),
-`x32` (so many times the loss, in training and validation) or `plain` (no averaging). The rows behind docs/research-
+CHANGE is `sgd`, `adam`, `adamw`, `rmsprop`, `rmsprop9` (momentum .9) or `adagrad` (another optimizer), `b4` (batches
+four times as large), `t0.3` (fewer steps), `x32` (so many times the loss, in training and validation) or `plain` (no
+averaging). The rows behind docs/research-
 log.md, "A correction for each task" and "Holding the peak", are the defaults of `score`, `searched` and `held`; those
 of transformer-wmt14 are on the catalogues of one machine, which the task had before. Whole runs are recorded without a
 hold, but for those of `runs-short.jsonl`, which go with the searches of `searches-short.jsonl` ("Between the LRs that

@@ -10,9 +10,17 @@ import torch
 from torch import nn
 
 from autolrs import AutoLRS
-from autolrs.core.rectified import size
+from autolrs.core import first_steps
 from autolrs.core.types import Noted
-from autolrs.pytorch.usual import SCALE_FREE, normalised, proportional_steps, rectified, trained_before, usual_lr
+from autolrs.pytorch.usual import (
+    SCALE_FREE,
+    normalised,
+    proportional_steps,
+    rectified,
+    trained_before,
+    uncorrected,
+    usual_lr,
+)
 
 
 def net(width=16):
@@ -120,20 +128,51 @@ def test_sgd_that_learns_nothing_takes_what_is_usual(momentum):
     assert peak(1500, sgd, noise, usual_lr=None)[0] != found
 
 
+def steps_of(make, **values):
+    """Of how many LRs each of the first 300 steps is, where the gradient is always the same."""
+    weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    optimizer, places = make([weight], lr=1.0, eps=1e-12, **values), [0.0]
+    for _ in range(300):
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+        places.append(weight.item())
+    return np.diff(places)
+
+
 def test_radam_takes_the_share_of_adams_steps_that_is_known_of_it():
-    moved = {}
-    for make in (torch.optim.Adam, torch.optim.RAdam):
-        weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
-        optimizer = make([weight], lr=1.0, eps=1e-12)
-        places = [0.0]
-        for _ in range(300):
-            weight.grad = torch.ones_like(weight)
-            optimizer.step()
-            places.append(weight.item())
-        moved[make] = np.diff(places)
-    shares = moved[torch.optim.RAdam] / moved[torch.optim.Adam]
+    shares = steps_of(torch.optim.RAdam) / steps_of(torch.optim.Adam)
     for step in (10, 27, 100, 300):
-        assert shares[step - 1] == pytest.approx(size(step, 0.999), rel=1e-6)
+        assert shares[step - 1] == pytest.approx(first_steps.rectified(step, 0.999), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "decay"),
+    [
+        (torch.optim.RMSprop, {}, 0.99),
+        (torch.optim.RMSprop, {"alpha": 0.9}, 0.9),
+        (torch.optim.Adagrad, {}, 1.0),
+    ],
+)
+def test_steps_of_rmsprop_and_adagrad_shrink_as_is_known_of_them(make, values, decay):
+    assert uncorrected(make(net().parameters(), **values)) == decay
+    sizes = steps_of(make, **values)
+    for step in (10, 27, 100, 300):
+        assert sizes[step - 1] / sizes[0] == pytest.approx(first_steps.uncorrected(step, decay), rel=1e-6)
+
+
+def test_of_other_optimizers_and_of_an_adagrad_that_began_with_a_sum_nothing_is_known():
+    weights = list(net().parameters())
+    others = [make(weights, lr=0.1) for make in (torch.optim.SGD, torch.optim.Adamax, *SCALE_FREE)]
+    assert [*map(uncorrected, [*others, torch.optim.Adagrad(weights, initial_accumulator_value=0.1)])] == [None] * 7
+    for given, expected in (({}, 0.99), ({"uncorrected": None}, None)):
+        assert AutoLRS(net(), torch.optim.RMSprop(weights), total_steps=600, **given).settings.uncorrected == expected
+
+
+def test_a_peak_of_adagrad_is_raised_and_the_journal_says_so():
+    known, said, _ = peak(1500, torch.optim.Adagrad)
+    unknown, before, _ = peak(1500, torch.optim.Adagrad, uncorrected=None)
+    assert known == pytest.approx(unknown * 50**0.5, rel=0.1) or known == pytest.approx(10)
+    assert [any("steps are still large" in note for note in notes) for notes in (said, before)] == [True, False]
 
 
 def test_of_radam_the_second_beta_is_known_and_of_others_nothing():

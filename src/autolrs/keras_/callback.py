@@ -23,7 +23,7 @@ from autolrs.core.types import Committed, Event, Resumed
 from autolrs.keras_.averaging import Averager, averages_itself
 from autolrs.keras_.data import ArrayBatches, ProbeBatches, size_of_batch
 from autolrs.keras_.host import KerasHost
-from autolrs.keras_.usual import normalised, trained_before, usual_lr
+from autolrs.keras_.usual import normalised, trained_before, uncorrected, usual_lr
 from autolrs.run import archive, files
 from autolrs.run.averages import goes_into, hand_over
 from autolrs.run.start import open_session
@@ -229,7 +229,8 @@ class AutoLRS(keras.callbacks.Callback):
             return found
         averages = averaging.by_default(self._options["total_steps"]) and not averages_itself(host.optimizer)
         norms = {"normalised": normalised(host.model), "trained_before": trained_before(host.model)}
-        return {**found, **norms, "usual_lr": usual_lr(host.model, host.optimizer), "averaging": averages}
+        steps = {"usual_lr": usual_lr(host.model, host.optimizer), "uncorrected": uncorrected(host.optimizer)}
+        return {**found, **norms, **steps, "averaging": averages}
 
     def _count(self, loss: float) -> None:
         """Count a step, which goes into the average first: where a stretch ends, that is saved or handed over."""

@@ -33,6 +33,15 @@ def usual_lr(model: Any, optimizer: Any) -> float | None:
     return usual.usual_lr(_inputs(layer, shape) for layer, shape in kernels)
 
 
+def uncorrected(optimizer: Any) -> float | None:
+    """What RMSprop keeps of its squares from step to step, 1 of an Adagrad whose sum begins at 0, whose first steps are
+    large (`core/first_steps.py`); None for all others."""
+    if isinstance(optimizer, keras.optimizers.RMSprop):
+        return float(optimizer.rho)
+    whole = isinstance(optimizer, keras.optimizers.Adagrad) and not optimizer.initial_accumulator_value
+    return 1.0 if whole else None
+
+
 def _inputs(layer: Any, shape: tuple[int, ...]) -> float:
     """Kernels have their outputs last, but for those of EinsumDense, as in attention, whose equation says what is."""
     if isinstance(layer, keras.layers.EinsumDense):

@@ -474,7 +474,8 @@ class AutoLRS(Facade):
 
 def _defaults(optimizer: torch.optim.Optimizer, total_steps: int | None) -> dict[str, Any]:
     """Here and not in the core: other adapters ask other things of their frameworks, or leave some of it to these."""
-    known: dict[str, Any] = {"keep_best": "auto", "rectified": rectified(optimizer), "uncorrected": uncorrected(optimizer)}
+    first_steps = {"rectified": rectified(optimizer), "uncorrected": uncorrected(optimizer)}
+    known: dict[str, Any] = {"keep_best": "auto", **first_steps}
     if "train_mode" in optimizer.param_groups[0]:  # Schedule-Free averages itself, and wants no decay
         return {"averaging": False, "decay_to": 1.0, **known}
     averages = averaging.by_default(total_steps)

@@ -42,9 +42,9 @@ class PortableHost(TrainingHost, Protocol):
 
     It may also have `stream` (its data as a `Stream`, used with `replay`), `validation` (True if `evaluate` is the
     user's), `base_lr` (the optimizer's own LR), `usual_lr`, `proportional_steps`, `rectified`, `uncorrected`,
-    `normalised` and `trained_before` (see the settings), `read(losses) -> floats`, and `prepare(settings, note)`, called once, before
-    all else. To train with others: `check_split(ranks)`, which may raise beforehand, and `spread(rank, ranks, wrap)`,
-    after which a step is this rank's share of one (`pytorch/task.py`).
+    `normalised` and `trained_before` (see the settings), `read(losses) -> floats`, and `prepare(settings, note)`,
+    called once, before all else. To train with others: `check_split(ranks)`, which may raise beforehand, and
+    `spread(rank, ranks, wrap)`, after which a step is this rank's share of one (`pytorch/task.py`).
 
     Where `settings.averaging` is on, `prepare` may make `averager`, a `run.averages.Averager` that the worker updates
     after each step and finishes at the run's end. Its state is part of snapshots and of `dumps`; `evaluate` sees the

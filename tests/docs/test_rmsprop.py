@@ -1,0 +1,62 @@
+"""What docs/research-log.md says in "RMSprop and Adagrad", from the recorded whole runs of the product."""
+
+from __future__ import annotations
+
+import math
+import runpy
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autolrs.bench.tasks import TASKS
+
+PEAKS = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "peaks.py"))
+ROWS = PEAKS["read"](PEAKS["RESULTS"] / "first-steps-products.jsonl")
+
+
+def ratios(optimizer, part="test"):
+    """Task -> the loss (or peak) by the new rule over that by the one before, in the geometric mean over two seeds."""
+    ends = {(row["rule"], row["task"], row["seed"]): row[part] for row in ROWS if row["optimizer"] == optimizer}
+    found = defaultdict(list)
+    for (rule, task, seed), value in ends.items():
+        if rule == "now":
+            found[task].append(math.log(value / ends["before", task, seed]))
+    assert len(found) == 22 and all(len(all_) == 2 for all_ in found.values())
+    return {task: math.exp(np.mean(all_)) for task, all_ in found.items()}
+
+
+def together(values):
+    return float(np.exp(np.mean(np.log([*values]))))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "raised", "long", "short", "held"),
+    [
+        ("rmsprop", 3.2, 0.78, 0.51, 0.79),
+        ("rmsprop9", 3.2, 0.82, 0.80, 0.93),
+        ("adagrad", 7.1, 0.79, 0.43, 0.79),
+    ],
+)
+def test_they_end_lower(optimizer, raised, long, short, held):
+    found = ratios(optimizer)
+    assert np.median([*ratios(optimizer, "peak").values()]) == pytest.approx(raised, abs=0.1)
+    known = {task: one for task, one in found.items() if not TASKS[task].held_out}
+    parts = [[one for task, one in known.items() if task.startswith("short-") == few] for few in (False, True)]
+    assert [len(part) for part in parts] == [12, 5] and len(found) - len(known) == 5
+    told = (*map(together, parts), together(found[task] for task in found if task not in known))
+    assert told == pytest.approx((long, short, held), abs=0.006)
+
+
+def test_together_three_quarters_and_at_no_cost():
+    all_ = {(name, task): one for name in ("rmsprop", "rmsprop9", "adagrad") for task, one in ratios(name).items()}
+    assert together(all_.values()) == pytest.approx(0.74, abs=0.006)
+    assert max(row["cost"] for row in ROWS) <= 1.15
+    worse = sorted((one, *key) for key, one in all_.items() if one > 1.04)
+    assert [key for _, *key in worse] == [
+        ["rmsprop", "fashion-cnn"],
+        ["rmsprop9", "short-gru-adam"],
+        ["adagrad", "kind-field"],
+    ]
+    assert [one for one, *_ in worse] == pytest.approx([1.05, 1.49, 2.4], abs=0.1)
