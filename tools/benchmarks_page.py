@@ -310,8 +310,9 @@ the mean above. Means are geometric, with a ratio above 10 taken for 10 and one 
   on the fourteen: 17, 19 and 16 % before [what is usual](research-log.md#what-is-usual-in-longer-runs) had a say in
   longer runs (`retired/horizon-search-alone.jsonl`). Peaks of contrast were .06 to 1.9 then, and are .0065.
   convolutions-back and ink were run with the first form of that, too (.79 and 1.18, now .70 and .98), before
-  convolutions were counted as they are. Tuned schedules are uneven here: WSD is 17 % above the best of them, linear 19
-  and cosine 23 %; the last two lose a network on curve-sgd.
+  convolutions were counted as they are. Since the size of its [first steps](horizon.md#first-steps) is known, rmsprop
+  has .93 instead of 1.00 (`retired/horizon-before-first-steps.jsonl`). Tuned schedules are uneven here: WSD is 17 %
+  above the best of them, linear 19 and cosine 23 %; the last two lose a network on curve-sgd.
 - **Before deep falls** it was 19 % above it on all, 10 % below it on the twelve and 50 % above it on the fourteen: 27
   times the loss on waves, twenty times on sums (`retired/horizon-kinds-before-deep-falls.jsonl`, from a working copy:
   the code of before and these tasks). By the first form, which held the peak near the highest LR that did well, ink had
