@@ -255,7 +255,8 @@ rows name, preact-plain and deeper-groupnorm have longer names.
 Networks with norms by SGD whose first steps learn how often each answer comes, and little else: rare classes, outputs
 that never occur, a background (`src/autolrs/bench/tasks/priors.py`). **Held out** are ink, rare-residual, rare-deep and
 hundred-deeper; on the others it was chosen what is done [there](research-log.md#what-a-constant-answer-leaves), on
-other seeds. The rival is a linear decay, tuned as above, on three seeds. Not in the mean above.
+other seeds. The rival is a linear decay, tuned as above, on three seeds. Not in the mean above. In the commit that
+their rows name, tasks have `-sgd` behind their names.
 
 - **horizon** is 3 % below the tuned linear decay in the mean, below it on seven tasks of eight by 1 to 7 %, and **9 %
   above it on hundred-deeper**, a deep VGG with a momentum of .95, whose miniature runs bring a hundred outputs down to

@@ -94,15 +94,13 @@ def test_far_below_what_is_usual_that_is_better_than_the_search():
 
 def test_rare_classes_with_norms_failed_and_no_others():
     found = lost(search)
-    rare = {task: found.pop(f"prior-rare-{task}-sgd") for task in ("batchnorm", "groupnorm", "transformer")}
+    rare = {task: found.pop(f"prior-rare-{task}") for task in ("batchnorm", "groupnorm", "transformer")}
     assert min(rare.values()) > 0.14 and max(found.values()) < 0.044
     without = lost(search, [row for row in SEARCHES if row["usual"] is None])
     assert sorted(without.values()) == pytest.approx([0.014, 0.050], abs=0.001)
     adamw = lost(search, [row for row in SEARCHES if row["task"].endswith(":adamw")])
     assert len(adamw) == 4 and max(adamw.values()) < 0.056
-    peaks = [
-        row["peak"] for row in WITH_NORMS if row["task"] in ("prior-rare-batchnorm-sgd", "prior-rare-groupnorm-sgd")
-    ]
+    peaks = [row["peak"] for row in WITH_NORMS if row["task"] in ("prior-rare-batchnorm", "prior-rare-groupnorm")]
     assert max(peaks) < 0.00055
 
 
@@ -116,10 +114,10 @@ def products():
 
 
 def test_whole_runs_of_the_product_end_lower():
-    found = {task.removeprefix("prior-").removesuffix("-sgd"): ratio for task, ratio in products().items()}
+    found = {task.removeprefix("prior-"): ratio for task, ratio in products().items()}
     expected = {"rare-batchnorm": 0.61, "rare-groupnorm": 0.49, "rare-transformer": 0.91}
     held_out = {"rare-residual": 0.93, "rare-deep": 0.96, "hundred-deeper": 1.0, "ink": 1.0}
-    assert all(TASKS[f"prior-{task}-sgd"].held_out for task in held_out)
+    assert all(TASKS[f"prior-{task}"].held_out for task in held_out)
     for task, ratio in {**expected, **held_out}.items():
         assert found[task] == pytest.approx(ratio, abs=0.005), task
     assert max(row["cost"] for row in read("products")) < 1.151
@@ -174,7 +172,7 @@ def test_against_a_tuned_linear_decay():
     rows = read_rows(PEAKS["RESULTS"].parent / "priors.jsonl")
     ours = {one.task: one for one in score(rows) if one.method == "horizon"}
     ratios = {task: one.ratio for task, one in ours.items()}
-    worst = ratios["prior-hundred-deeper-sgd"]
+    worst = ratios["prior-hundred-deeper"]
     assert len(ratios) == 8 and worst == pytest.approx(1.085, abs=0.003)
     assert [sum(ratio < bound for ratio in ratios.values()) for bound in (0.93, 0.99, 1.0)] == [0, 7, 7]
     held_out = [ratio for task, ratio in ratios.items() if TASKS[task].held_out]

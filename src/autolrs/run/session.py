@@ -51,7 +51,7 @@ from autolrs.run.held import Held
 from autolrs.run.host import Host, Stream, Token, TrainingHost
 from autolrs.run.journal import Journal
 from autolrs.run.pace import Pace
-from autolrs.run.steps import RunIsOverError, StepInfo
+from autolrs.run.steps import NotFiniteError, RunIsOverError, StepInfo
 
 _LONGEST = 1000  # steps between two readings of the losses, so that a long segment does not hoard device scalars
 
@@ -407,7 +407,7 @@ class Session:
         """Say that what breaks is no longer undone; the stretch that broke was at `lr`, `begins` its first loss."""
         often = f"training broke {self.state.all_failures} times"
         if not self.state.committed_steps and not math.isfinite(begins):
-            raise ValueError(
+            raise NotFiniteError(
                 f"the loss is {begins} before the first update of the model, so no learning rate can mend it "
                 f"({often}, down to an LR of {lr:.3g}): look at the data, the model and the loss"
             )

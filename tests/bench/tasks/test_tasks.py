@@ -24,6 +24,7 @@ from autolrs.bench.tasks import (  # noqa: E402 - torch and sklearn may be missi
     kinds,
     language,
     ordinary,
+    priors,
     sgd,
     short,
 )
@@ -62,7 +63,9 @@ ELSEWHERE = {
 FINETUNE = [task.name for task in finetune.FINETUNE]
 ORDINARY = [task.name for task in ordinary.ORDINARY]
 DEEP = [task.name for task in deep.DEEP]
-ELSEWHERE.update(dict.fromkeys([*ORDINARY, *DEEP], "bench data cifar10"))
+PRIORS = [task.name for task in priors.PRIORS]
+ELSEWHERE.update(dict.fromkeys([*ORDINARY, *DEEP, *PRIORS[:-1]], "bench data cifar10"))
+ELSEWHERE[PRIORS[-1]] = "dataset-fashion-mnist"
 
 
 @pytest.fixture
@@ -101,7 +104,8 @@ def test_every_task_is_known_by_its_name_and_has_a_sane_budget():
     held_out = {name for name, task in TASKS.items() if task.held_out}
     headline = {"digits-cnn", "fashion-vit", "shakespeare-gru", "resnet50-imagenet"}
     checks = {*KINDS[6:16], "uncentred-ink-sgd", "uncentred-friedman2"}
-    assert held_out == {*headline, *TABLES, *SHORT[9:], *FINETUNE[4:], *ORDINARY[5:], *DEEP[7:], *BY_SGD[19:], *checks}
+    checks |= {*ORDINARY[5:], *DEEP[7:], *PRIORS[11:]}
+    assert held_out == {*headline, *TABLES, *SHORT[9:], *FINETUNE[4:], *BY_SGD[19:], *checks}
 
 
 def test_a_small_task_has_a_smoke_test_and_no_paper_profile():
@@ -244,7 +248,7 @@ def made_up(bare_machine):
         (root / f"{part}-labels-idx1-ubyte.gz").write_bytes(idx(labels))
     (bare_machine / "cifar-10-batches-bin").mkdir()
     for part in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
-        rows = torch.randint(256, (300, 3073), generator=generator, dtype=torch.uint8)
+        rows = torch.randint(256, (330, 3073), generator=generator, dtype=torch.uint8)
         rows[:, 0] %= 10
         (bare_machine / "cifar-10-batches-bin" / f"{part}.bin").write_bytes(rows.numpy().tobytes())
     (bare_machine / "kjv.txt").write_text("in the beginning was the word\n" * 300, encoding="utf-8")
@@ -287,7 +291,7 @@ def test_what_is_fine_tuned_was_trained_before_and_has_a_head_of_its_own(made_up
 
 def test_pictures_of_ordinary_jobs_are_halved(made_up):
     split, whole = ordinary.pictures(), _pictures.cifar10()
-    assert [tuple(part[0].shape) for part in split] == [(220, 3, 16, 16), (1000, 3, 16, 16), (300, 3, 16, 16)]
+    assert [tuple(part[0].shape) for part in split] == [(370, 3, 16, 16), (1000, 3, 16, 16), (330, 3, 16, 16)]
     assert torch.allclose(split.train[0][0, :, 0, 0], whole.train[0][0, :, :2, :2].mean((1, 2)), atol=1e-6)
     assert torch.equal(split.test[1], whole.test[1])
 

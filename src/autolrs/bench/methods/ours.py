@@ -10,6 +10,7 @@ from autolrs.bench.methods._method import Method, Outcome, Run, Train, step
 from autolrs.bench.tasks import Bundle, Task
 from autolrs.core.settings import MIN_PROBE_STEPS, PRESETS, Settings
 from autolrs.pytorch.auto import AutoLRS
+from autolrs.run.steps import NotFiniteError
 
 Given = Mapping[str, Any] | Callable[[Task], Mapping[str, Any]]
 
@@ -28,7 +29,10 @@ def autolrs(given: Given = {}) -> Train:  # noqa: B006 - never changed
         for batch in auto.batches(bundle.loader):
             lr = auto.lr
             loss = step(bundle, bundle.optimizer, batch)
-            info = auto.step(loss)
+            try:
+                info = auto.step(loss)
+            except NotFiniteError:  # a run like any other here: its row says that it came to nothing
+                continue
             if not info.exploring:
                 run.curve.at(info.committed_steps, lr, loss)
             bundle.advance(info.committed_steps)
