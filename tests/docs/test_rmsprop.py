@@ -1,4 +1,4 @@
-"""What docs/research-log.md says in "RMSprop and Adagrad", from the recorded whole runs of the product."""
+"""What docs/research-log.md says in "RMSprop and Adagrad" and "Averaging without a momentum", from recorded runs."""
 
 from __future__ import annotations
 
@@ -60,3 +60,27 @@ def test_together_three_quarters_and_at_no_cost():
         ["adagrad", "kind-field"],
     ]
     assert [one for one, *_ in worse] == pytest.approx([1.05, 1.49, 2.4], abs=0.1)
+
+
+def test_trained_on_the_way_to_the_average_most_end_lower_without_a_momentum_too():
+    rows = PEAKS["read"](PEAKS["RESULTS"] / "no-momentum.jsonl")
+    ends = {(row["task"], row["optimizer"], row["b"], row["seed"]): row["test"] for row in rows}
+    told = {
+        ("fashion-mlp", "sgd0"): (0.96, 0.99), ("fashion-mlp", "rmsprop"): (0.95, 0.99),
+        ("fashion-mlp", "adagrad"): (0.94, 0.97), ("fashion-cnn", "sgd0"): (0.96, 0.99),
+        ("fashion-cnn", "rmsprop"): (0.955, 0.96), ("bible-transformer", "rmsprop"): (0.99, 1.01),
+        ("bible-transformer", "adagrad"): (0.99, 1.00), ("fashion-autoencoder", "rmsprop"): (0.93, 0.90),
+        ("fashion-autoencoder", "adagrad"): (0.95, 0.91), ("bible-lstm", "sgd0"): (1.00, 1.00),
+        ("bible-lstm", "rmsprop"): (1.00, 1.02), ("digits-mlp", "sgd0"): (1.09, 1.10),
+        ("digits-mlp", "rmsprop"): (1.10, 1.11),
+    }  # fmt: skip
+    found = {
+        case: [together(ends[(*case, b, seed)] / ends[(*case, 0.0, seed)] for seed in (101, 102)) for b in (0.684, 0.9)]
+        for case in {key[:2] for key in ends}
+    }
+    assert found.keys() == told.keys()
+    for case, ratios_ in found.items():
+        assert ratios_ == pytest.approx(told[case], abs=0.006), case
+    some = [one for one, _ in found.values()]
+    others = [one for case, (one, _) in found.items() if case[0] != "digits-mlp"]
+    assert (together(some), together(others)) == pytest.approx((0.985, 0.967), abs=0.001)
