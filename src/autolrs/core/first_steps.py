@@ -1,7 +1,7 @@
 """How large an optimizer's first steps are beside its later ones: RAdam's are small, RMSprop's and Adagrad's large.
 
 A miniature run is over before they have become what they are for most of a whole run. By RAdam (Liu et al. 2020) it
-wants ten times the LR of a whole one, by Adagrad a tenth. Adam and its like, whose averages begin without a bias, take
+wants ten times the LR of a whole one, by Adagrad a seventh. Adam and its like, whose averages are corrected, take
 steps of one size from the first.
 """
 
