@@ -87,6 +87,10 @@ def test_count_that_is_not_a_whole_number_from_its_least_is_refused_by_name(name
         ("warmup_lr", 0.0),
         ("first_lr", -1.0),
         ("first_lr", NAN),
+        ("rectified", 1.0),
+        ("uncorrected", 1.5),
+        ("uncorrected", -0.1),
+        ("uncorrected", NAN),
     ],
 )
 def test_number_out_of_range_is_refused_by_name_with_its_value(name, value):

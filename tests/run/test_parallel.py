@@ -76,13 +76,13 @@ def test_what_the_training_says_is_usual_is_taken_unless_it_is_given():
     class Told(SimulatedHost):
         usual_lr = 0.25
         proportional_steps = normalised = trained_before = True
-        rectified = 0.9
+        rectified, uncorrected = 0.9, 1.0
 
     for told, expected in (({}, 0.25), ({"usual_lr": 0.5}, 0.5)):
         driver, _, _ = parallel(horizon(600, **told), 1, Told)
         settings = driver.state.settings
         assert settings.usual_lr == expected and settings.proportional_steps and settings.trained_before
-        assert settings.normalised and settings.rectified == 0.9
+        assert settings.normalised and (settings.rectified, settings.uncorrected) == (0.9, 1.0)
     settings = parallel(horizon(600), 1, SimulatedHost)[0].state.settings
     assert not settings.proportional_steps and not settings.trained_before and not settings.normalised
 

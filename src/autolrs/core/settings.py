@@ -199,8 +199,8 @@ class Settings:
             _check_float("usual_lr", self.usual_lr, 0, math.inf)
         if self.rectified is not None:
             _check_float("rectified", self.rectified, 0, 1, low_open=False)
-        if self.uncorrected is not None and self.uncorrected != 1:
-            _check_float("uncorrected", self.uncorrected, 0, 1, low_open=False)
+        if self.uncorrected is not None:
+            _check_float("uncorrected", self.uncorrected, 0, 1, low_open=False, high_open=False)
         if self.evaluate_cost is not None:
             _check_float("evaluate_cost", self.evaluate_cost, 0, math.inf, low_open=False)
         if self.keep_best not in (True, False, "auto"):
@@ -358,11 +358,13 @@ def _check_int(name: str, value: Any, low: int) -> None:
         raise ValueError(f"`{name}` must be a whole number of at least {low}, got {value!r}")
 
 
-def _check_float(name: str, value: Any, low: float, high: float, low_open: bool = True) -> None:
-    ok = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value < high
-    if not (ok and (value > low or (value == low and not low_open))):
-        sign = "<" if low_open else "<="
-        raise ValueError(f"`{name}` must be {low} {sign} {name} < {high}, got {value!r}")
+def _check_float(
+    name: str, value: Any, low: float, high: float, *, low_open: bool = True, high_open: bool = True
+) -> None:
+    ok = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not (ok and (low < value < high or (value == low and not low_open) or (value == high and not high_open))):
+        signs = ["<" if is_open else "<=" for is_open in (low_open, high_open)]
+        raise ValueError(f"`{name}` must be {low} {signs[0]} {name} {signs[1]} {high}, got {value!r}")
 
 
 def _check_shares(name: str, value: Any) -> tuple[float, ...]:
