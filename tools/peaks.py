@@ -15,13 +15,13 @@
 
 CHANGE is `sgd`, `adam`, `adamw`, `rmsprop`, `rmsprop9` (momentum .9) or `adagrad` (another optimizer), `b4` (batches
 four times as large), `t0.3` (fewer steps), `x32` (so many times the loss, in training and validation) or `plain` (no
-averaging). The rows behind docs/research-
-log.md, "A correction for each task" and "Holding the peak", are the defaults of `score`, `searched` and `held`; those
-of transformer-wmt14 are on the catalogues of one machine, which the task had before. Whole runs are recorded without a
-hold, but for those of `runs-short.jsonl`, which go with the searches of `searches-short.jsonl` ("Between the LRs that
-were tried"), and `warmups.jsonl` ("How long a warm-up"). `slow-ramps.jsonl` and `slow-runs.jsonl` (made by `warm`) are
-behind "The slow ramp"; the tasks had their first form then, whose columns differ by less than .1 % in size. `deep-
-searches.jsonl` and `deep-runs.jsonl` are behind "Deep falls"; not all of their tasks are in the benchmark.
+averaging). The rows behind docs/research-log.md, "A correction for each task" and "Holding the peak", are the
+defaults of `score`, `searched` and `held`; those of transformer-wmt14 are on the catalogues of one machine, which the
+task had before. Whole runs are recorded without a hold, but for those of `runs-short.jsonl`, which go with the
+searches of `searches-short.jsonl` ("Between the LRs that were tried"), and `warmups.jsonl` ("How long a warm-up").
+`slow-ramps.jsonl` and `slow-runs.jsonl` (made by `warm`) are behind "The slow ramp"; the tasks had their first form
+then, whose columns differ by less than .1 % in size. `deep-searches.jsonl` and `deep-runs.jsonl` are behind "Deep
+falls"; not all of their tasks are in the benchmark.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from autolrs.core.settings import Settings
 from autolrs.core.strategies.paper import Paper
 from autolrs.core.types import Aborted, Asked, Averaged, Commit, Committed, Failed, Noted, Probe, Probed, Wait
 from autolrs.run import durable, journal
+from autolrs.run.faults import NotFiniteError
 from autolrs.run.parallel import Driver
 from autolrs.run.session import Session, drive
 from autolrs.testing import SimulatedHost
@@ -227,6 +228,24 @@ def test_a_guarded_stretch_that_fails_is_tried_again_lower():
     assert any(isinstance(event, Failed) for event in events)
     assert driver.state.committed_steps == 2000
     assert driver.state.schedule.lrs()[1100] <= 0.05
+
+
+@pytest.mark.parametrize("first", [math.nan, 2.0])
+def test_where_every_lr_breaks_the_driver_says_so_or_that_the_data_do_it(first):
+    class Broken(SimulatedHost):
+        def step(self):
+            super().step()
+            return first if self.position == 1 else math.nan
+
+    expected = (
+        pytest.raises(NotFiniteError, match=r"the loss is nan before the first update .* broke 5 times")
+        if math.isnan(first)
+        else pytest.warns(RuntimeWarning, match="broke 5 times: the LR is not what does it, so from step 0 on nothing")
+    )
+    with expected:
+        driver, _, events = parallel(horizon(), 2, Broken)
+        assert driver.state.committed_steps == 2000
+        assert any(isinstance(event, Noted) and "nothing is undone" in event.message for event in events)
 
 
 # Averaging

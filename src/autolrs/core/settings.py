@@ -119,7 +119,7 @@ class Settings:
     usual_lr: float | None = None  # what the optimizer usually wants of such a model in a short run; half in longer
     proportional_steps: bool = False  # to gradients, as SGD's: it has a slow ramp; known in PyTorch and Keras
     rectified: float | None = None  # RAdam's second beta: its first steps are small; seen in PyTorch
-    uncorrected: float | None = None  # what RMSprop keeps of squares, 1 of Adagrad: its first steps are large; seen too
+    uncorrected: float | None = None  # RMSprop's decay, 1 of Adagrad: large first steps; seen in PyTorch and Keras
     normalised: bool = False  # the network has norms: SGD bears more, and no slow ramp; seen by the adapters
     trained_before: bool = False  # the network: fine-tuning wants lower peaks; the adapters see it by its norms
     evaluate_cost: float | None = None  # steps' worth of one `evaluate`; None weighs it by its data, or else is 10 / 3

@@ -289,7 +289,7 @@ class AutoLRS(Facade):
         # What model and optimizer say is only remembered. An extended run's budget is the checkpoint's, and by default
         # averaging, with all that goes with it, depends on the budget.
         remembered = {"base_lr", "usual_lr", "proportional_steps", "rectified", "uncorrected", "normalised"}
-        remembered |= {"trained_before"} | {"total_steps"} | {"averaging", *AVERAGING_DEFAULTS} - self._given
+        remembered |= {"trained_before", "total_steps"} | {"averaging", *AVERAGING_DEFAULTS} - self._given
         given = {k: v for k, v in self.settings.to_dict().items() if k not in remembered}
         if given["evaluate_cost"] is None:  # the checkpoint's may have been weighed
             del given["evaluate_cost"]

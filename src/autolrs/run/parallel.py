@@ -7,6 +7,7 @@ states travel is a `Pool`: Ray actors (`ray_.py`), or workers in this process on
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ from autolrs.core.types import (
     profile_steps,
 )
 from autolrs.run import durable
+from autolrs.run.faults import given_up
 from autolrs.run.files import save_schedule
 from autolrs.run.journal import Journal, JournalError
 from autolrs.run.worker import NO_AVERAGER, Handle, Introduction, Job
@@ -228,6 +230,10 @@ class Driver:
             self._record(Asked(command))
             if isinstance(command, Commit) and command.note:
                 self._record(Noted(command.note))
+            first = next((loss for probe in self.state.probes for loss in probe.losses), 0.0)
+            if message := given_up(self.state, command, first):
+                self._note(message)
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def _issue(self) -> None:
         """Give every command that nobody, or only a straggler, is at to a worker that has nothing to do."""

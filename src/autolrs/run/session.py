@@ -47,11 +47,12 @@ from autolrs.core.types import (
     profile_steps,
 )
 from autolrs.run.comm import Alone, Comm, LostRankError, agree, average, first, share
+from autolrs.run.faults import given_up
 from autolrs.run.held import Held
 from autolrs.run.host import Host, Stream, Token, TrainingHost
 from autolrs.run.journal import Journal
 from autolrs.run.pace import Pace
-from autolrs.run.steps import NotFiniteError, RunIsOverError, StepInfo
+from autolrs.run.steps import RunIsOverError, StepInfo
 
 _LONGEST = 1000  # steps between two readings of the losses, so that a long segment does not hoard device scalars
 
@@ -396,24 +397,13 @@ class Session:
                 return False
             level = seen[-1]
         self.held.undo()
-        lr, begins = peak_lr(commit.profile), self._losses[0]
-        self.record(Failed(commit.stage, lr, self._close(), level))
+        first = self._losses[0]
+        self.record(Failed(commit.stage, peak_lr(commit.profile), self._close(), level))
         self._next()
-        if isinstance(self._command, Commit) and not self._command.guarded:
-            self._give_up(lr, begins)
+        if message := given_up(self.state, self._command, first):
+            self.note(message)
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
         return True
-
-    def _give_up(self, lr: float, begins: float) -> None:
-        """Say that what breaks is no longer undone; the stretch that broke was at `lr`, `begins` its first loss."""
-        often = f"training broke {self.state.all_failures} times"
-        if not self.state.committed_steps and not math.isfinite(begins):
-            raise NotFiniteError(
-                f"the loss is {begins} before the first update of the model, so no learning rate can mend it "
-                f"({often}, down to an LR of {lr:.3g}): look at the data, the model and the loss"
-            )
-        message = f"{often}: the LR is not what does it, so from step {self.state.committed_steps} on nothing is undone"
-        self.note(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def _levels(self, commit: Commit) -> tuple[float, ...]:
         """The usual training loss from each check of this stretch to the next."""

@@ -18,7 +18,3 @@ class StepInfo(NamedTuple):
 
 class RunIsOverError(RuntimeError):
     """A step was counted outside a run."""
-
-
-class NotFiniteError(ValueError):
-    """The loss is not finite before the first update. Whoever steps on all the same goes to the end of the run."""

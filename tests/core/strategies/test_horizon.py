@@ -234,7 +234,7 @@ def test_diverging_lrs_are_aborted_and_never_chosen(limit):
 def test_a_loss_that_is_not_finite_before_the_first_update_is_an_error():
     host = Diverging()
     session, _ = begun(host)
-    with pytest.raises(ValueError, match=r"the loss is nan before the first update .* broke 5 times, down to an LR of"):
+    with pytest.raises(ValueError, match=r"the loss is nan before the first update .* broke 5 times"):
         drive(session, host)
     assert session.committed_steps == 0
 

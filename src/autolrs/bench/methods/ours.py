@@ -10,7 +10,7 @@ from autolrs.bench.methods._method import Method, Outcome, Run, Train, step
 from autolrs.bench.tasks import Bundle, Task
 from autolrs.core.settings import MIN_PROBE_STEPS, PRESETS, Settings
 from autolrs.pytorch.auto import AutoLRS
-from autolrs.run.steps import NotFiniteError
+from autolrs.run.faults import NotFiniteError
 
 Given = Mapping[str, Any] | Callable[[Task], Mapping[str, Any]]
 
